@@ -1,0 +1,49 @@
+# `make demo` and `make test` set up everything they need; `make help` lists the rest.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.complete
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check fmt bench lock clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## create .venv with the locked dependencies and tiepoint itself
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "tiepoint needs Python 3.11 or newer: install it, or name it with 'make PYTHON=python3.12 ...'." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "Python's venv module is missing: on Debian or Ubuntu install the package python3-venv." >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: venv ## render a drone flight, reconstruct it, compare it with the truth
+	$(BIN)/tiepoint demo
+
+test: venv ## run every test
+	$(BIN)/python -m pytest
+
+check: venv ## lint, format, types, imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: venv ## format the code and fix what lint can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: venv ## run the side-by-side measurements (none exist yet: see tests/bench)
+	$(BIN)/python -m pytest tests/bench
+
+lock: venv ## lock the dependencies of pyproject.toml anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --quiet --output-file requirements.lock
+
+clean: ## remove the virtual environment and all caches
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What leaves the house: one file per format, following docs/formats.md."""

@@ -1,0 +1,98 @@
+"""Holds what a job kind is: its estimate, its payload, its callback, its outcomes.
+
+A callback is a plain function: it gets the payloads of one batch, the grant
+and the store, and yields one outcome per payload, in order, each as soon as
+its artefact is published. It runs without Celery, Redis or a governor.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from governor.model import Estimate, Grant
+from tasks.errors import Failure
+from tasks.store import Store
+
+
+class Payload(BaseModel):
+    """Base of every kind's keyword arguments: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One item of work to publish: a future message of the queue ``kind``.
+
+    ``estimate`` is None where the kind's default holds. ``project``,
+    ``stage`` and ``item`` name the entry in the project's stage set that is
+    removed, once, when the job is settled.
+    """
+
+    kind: str
+    payload: Mapping[str, Any]
+    project: str
+    stage: str
+    item: str
+    estimate: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The item's artefact is published (or was already there)."""
+
+    recorded_items: int = 1
+    """How many units the kind's history counts (spec: "recorded size"); 0 for a no-op."""
+    follow_ups: tuple[Job, ...] = ()
+    """Jobs that settling this item pushes, in the same atomic step."""
+    project_fields: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the project's live state to set in the same step (``pipeline.expand`` only)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The item cannot succeed; it is quarantined with its reason."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """The item needs more than the grant; it goes back with this estimate, no attempt counted."""
+
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReady:
+    """An input is missing or corrupt.
+
+    The item leaves the queue without a result; the next ``pipeline.expand``
+    sees from the store what has to be made again, and plans this item anew.
+    """
+
+    cause: str
+
+
+Outcome = Done | Failed | Needs | NotReady
+
+Callback = Callable[[Sequence[Any], Grant, Store], Iterator[Outcome]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One row of the catalogue."""
+
+    name: str
+    version: int
+    stage: str
+    """The pipeline stage that this kind belongs to (several kinds may share one)."""
+    estimate: Estimate
+    """The default estimate; also the floor of every computed one."""
+    payload: type[Payload]
+    run: Callback
+    warm_up: Callable[[], None] = lambda: None
+    """Imports the kind's libraries and does one tiny product, so that a child's
+    baseline memory includes them."""

@@ -1,0 +1,81 @@
+"""Holds the parameters of a project: everything that can change a result.
+
+Each group is a frozen pydantic model. Its canonical JSON is part of the names
+of the artefacts it leads to, so a changed default is a changed name, never a
+silent reuse.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Extractor = Literal["rootsift", "sift", "orb"]
+PairStrategy = Literal["auto", "exhaustive", "sequential"]
+
+
+class Parameters(BaseModel):
+    """Base: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FeatureParameters(Parameters):
+    """How keypoints and descriptors are made from one image."""
+
+    extractor: Extractor = "rootsift"
+    max_image_size_px: int = Field(default=3200, ge=64, le=65_535)
+    """The longer side for detection; coordinates are given in the full image."""
+    max_features: int = Field(default=8192, ge=1, le=8192)
+
+
+class PairParameters(Parameters):
+    """Which images are matched with which."""
+
+    strategy: PairStrategy = "auto"
+    window: int = Field(default=10, ge=1, le=1000)
+    """`sequential`: how many following images each image is paired with."""
+    loop_steps: bool = True
+    """`sequential`: also pair at doubling distances beyond the window."""
+
+
+class MatchParameters(Parameters):
+    """How descriptors of two images are matched."""
+
+    ratio: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Nearest to second nearest distance; None = 0.70 for SIFT, 0.75 for ORB."""
+    cross_check: bool = True
+
+
+class VerificationParameters(Parameters):
+    """When the matches of two images count as geometrically verified."""
+
+    max_error_px: float = Field(default=1.5, gt=0.0, le=100.0)
+    confidence: float = Field(default=0.9999, gt=0.0, lt=1.0)
+    max_iterations: int = Field(default=10_000, ge=100, le=1_000_000)
+    min_inliers: int = Field(default=15, ge=8)
+    min_inlier_ratio: float = Field(default=0.2, ge=0.0, le=1.0)
+
+
+class TrackParameters(Parameters):
+    """How verified matches become tracks."""
+
+    conflicts: Literal["split", "reject"] = "split"
+    min_length: int = Field(default=2, ge=2)
+
+
+class ModelParameters(Parameters):
+    """How tracks become a sparse model."""
+
+    min_model_size: int = Field(default=3, ge=2)
+    camera_model: Literal["SIMPLE_RADIAL"] = "SIMPLE_RADIAL"
+
+
+class ProjectParameters(Parameters):
+    """Everything that decides a project's result, apart from its photos."""
+
+    features: FeatureParameters = FeatureParameters()
+    pairs: PairParameters = PairParameters()
+    matching: MatchParameters = MatchParameters()
+    verification: VerificationParameters = VerificationParameters()
+    tracks: TrackParameters = TrackParameters()
+    model: ModelParameters = ModelParameters()

@@ -1,0 +1,1 @@
+"""The tests, in rings: unit, integration, acceptance; bench measures side by side."""

@@ -1,0 +1,1 @@
+"""Tests of whole projects over real photos, with killed processes."""

@@ -1,0 +1,1 @@
+"""Tests with a real Redis-compatible server and real Celery workers."""

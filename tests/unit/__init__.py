@@ -1,0 +1,1 @@
+"""Fast tests of one module each: no sockets, no sleep, no real clock."""

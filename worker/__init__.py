@@ -1,0 +1,1 @@
+"""The governed Celery worker: claims, runs and settles jobs; the command line."""

@@ -1,0 +1,1 @@
+"""The Lua scripts: one atomic operation on Redis per file."""
