@@ -47,8 +47,12 @@ class Done:
     """How many units the kind's history counts (spec: "recorded size"); 0 for a no-op."""
     follow_ups: tuple[Job, ...] = ()
     """Jobs that settling this item pushes, in the same atomic step."""
-    project_fields: Mapping[str, str] = field(default_factory=dict)
-    """Fields of the project's live state to set in the same step (``pipeline.expand`` only)."""
+    continuation: Job | None = None
+    """``pipeline.expand`` only: its successor, pushed exactly once, as soon as
+    at most ``continue_at`` jobs of the project are outstanding."""
+    continue_at: int = 0
+    progress: Mapping[str, str] = field(default_factory=dict)
+    """``pipeline.expand`` only: fields of the project's live state to set in the same step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,9 @@ class Kind:
     """The default estimate; also the floor of every computed one."""
     payload: type[Payload]
     run: Callback
+    window: Callable[[Grant], int] = lambda _grant: 1
+    """How many unfinished items the callback works on at a time: those are the
+    suspects when its process dies."""
     warm_up: Callable[[], None] = lambda: None
     """Imports the kind's libraries and does one tiny product, so that a child's
     baseline memory includes them."""

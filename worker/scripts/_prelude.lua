@@ -1,0 +1,91 @@
+-- Shared by every script: server time, the envelope, the lease, the project's bookkeeping.
+--
+-- A payload is kombu's JSON text and is never re-encoded (cjson turns [] into {}
+-- and loses integers above 2^53). What the queue itself must remember of a
+-- message is spliced over the text's first brace, where kombu ignores it:
+--   {"tiepoint":{"attempts":1,"lost":0,"estimate":{}},"body":...
+-- attempts: children lost while running it; lost: nodes lost while holding it;
+-- estimate: a larger need found on the way ({} = none).
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local ENVELOPE = '^{"tiepoint":{"attempts":(%d+),"lost":(%d+),"estimate":(%b{})},(.*)$'
+
+local function open_envelope(payload)
+  local attempts, lost, estimate, rest = string.match(payload, ENVELOPE)
+  if attempts then return tonumber(attempts), tonumber(lost), estimate, rest end
+  return 0, 0, '{}', string.sub(payload, 2)
+end
+
+local function bump(payload, more_attempts, more_lost, new_estimate)
+  local attempts, lost, estimate, rest = open_envelope(payload)
+  return '{"tiepoint":{"attempts":' .. (attempts + more_attempts) .. ',"lost":' .. (lost + more_lost)
+    .. ',"estimate":' .. (new_estimate or estimate) .. '},' .. rest
+end
+
+-- What a claim compares: {estimate text ('' = the kind's default), mark, class}.
+-- mark: ok | solo (a suspect, runs alone) | bad (cannot be read; failed at once).
+local function head_of(payload)
+  local attempts, lost, moved = open_envelope(payload)
+  local readable, message = pcall(cjson.decode, payload)
+  if not readable or type(message) ~= 'table' or type(message.headers) ~= 'table' then
+    return '', 'bad', ''
+  end
+  local estimate = message.headers.estimate
+  if estimate == nil or estimate == cjson.null then estimate = '' end
+  if moved ~= '{}' then estimate = moved end
+  if type(estimate) ~= 'string' then return '', 'bad', '' end
+  local class = message.headers.class
+  if type(class) ~= 'string' then class = '' end
+  local mark = 'ok'
+  if attempts > 0 or lost >= 2 then mark = 'solo' end
+  return estimate, mark, class
+end
+
+-- A tag is <incarnation serial>:<index>:<list>; the list is where the message came from.
+local function list_of(tag) return string.match(tag, '^[^:]*:%d+:(.*)$') end
+
+local function lease_is_live(leases, incarnation)
+  local expiry = redis.call('ZSCORE', leases, incarnation)
+  return expiry and tonumber(expiry) >= now_ms()
+end
+
+-- Gives back all that one incarnation holds; the oldest claim ends up next in line.
+local function restore_all(inflight, more_attempts, more_lost)
+  local held = redis.call('HGETALL', inflight)
+  local tags, payloads = {}, {}
+  for i = 1, #held, 2 do
+    tags[#tags + 1] = held[i]
+    payloads[held[i]] = held[i + 1]
+  end
+  table.sort(tags, function(a, b) return a > b end)
+  for _, tag in ipairs(tags) do
+    redis.call('RPUSH', list_of(tag), bump(payloads[tag], more_attempts, more_lost))
+  end
+  redis.call('DEL', inflight)
+  return #tags
+end
+
+local PREFIX = 'tiepoint:project:'
+
+-- Pushes one job of a project unless it is in its stage's todo set already.
+local function push_job(job)
+  local project = PREFIX .. job.project
+  if redis.call('SADD', project .. ':' .. job.stage .. ':todo', job.item) == 0 then return end
+  redis.call('HINCRBY', project, 'outstanding', 1)
+  redis.call('HINCRBY', project, job.stage .. ':planned', 1)
+  redis.call('HSETNX', project, job.stage .. ':started_ms', now_ms())
+  redis.call('LPUSH', job.list, job.payload)
+end
+
+-- Pushes the waiting pipeline.expand message once few enough jobs are outstanding.
+-- The field is removed in the same step, so a barrier is neither missed nor fires twice.
+local function continue_project(project)
+  local waiting = redis.call('HMGET', project, 'next_expand', 'continue_at', 'outstanding')
+  if not waiting[1] or tonumber(waiting[3] or 0) > tonumber(waiting[2]) then return end
+  redis.call('HDEL', project, 'next_expand', 'continue_at')
+  push_job(cjson.decode(waiting[1]))
+end

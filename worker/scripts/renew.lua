@@ -1,0 +1,32 @@
+-- Renews a lease, gives back what dead nodes held, and returns parked messages that are due.
+-- KEYS: leases, tick, delayed. ARGV: incarnation, lease ms, create (1 = may be absent), inflight prefix.
+-- Returns {owned, messages given back, messages due, ms to the next due one or -1}.
+local now, lease_ms = now_ms(), tonumber(ARGV[2])
+
+-- If nobody renewed for half a lease, Redis itself was away: nobody is to blame, all get one lease more.
+local last = redis.call('GET', KEYS[2])
+if last and now - tonumber(last) > lease_ms / 2 then
+  for _, incarnation in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+    redis.call('ZADD', KEYS[1], 'GT', now + lease_ms, incarnation)
+  end
+end
+redis.call('SET', KEYS[2], now)
+
+local owned = redis.call('ZSCORE', KEYS[1], ARGV[1]) and 1 or 0
+if owned == 1 or ARGV[3] == '1' then redis.call('ZADD', KEYS[1], now + lease_ms, ARGV[1]) end
+
+local given_back = 0
+for _, incarnation in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 4)) do
+  given_back = given_back + restore_all(ARGV[4] .. incarnation, 0, 1)
+  redis.call('ZREM', KEYS[1], incarnation)
+end
+
+local due = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 200)
+for i = #due, 1, -1 do
+  local list, payload = string.match(due[i], '^([^%z]*)%z(.*)$')
+  redis.call('RPUSH', list, payload)
+  redis.call('ZREM', KEYS[3], due[i])
+end
+local next_due, wait_ms = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'), -1
+if next_due[2] then wait_ms = math.max(0, tonumber(next_due[2]) - now) end
+return {owned, given_back, #due, wait_ms}

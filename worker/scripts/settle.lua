@@ -1,0 +1,71 @@
+-- Settles messages of one lease: removes them, does the project's bookkeeping, pushes what follows.
+-- KEYS: inflight, delayed, dead. ARGV[1]: JSON list of entries. ARGV[2]: most dead jobs kept.
+-- An entry has a tag and an action:
+--   done | failed  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?}
+--   requeue        {attempts, estimate?}
+--   park           {attempts, delay_ms}
+--   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
+-- A tag that the lease no longer holds is refused: its message was given to somebody else.
+-- Returns {settled, refused}.
+local settled, refused = 0, 0
+
+local function finish_item(entry)
+  local project = PREFIX .. entry.project
+  if redis.call('SREM', project .. ':' .. entry.stage .. ':todo', entry.item) == 1 then
+    redis.call('HINCRBY', project, 'outstanding', -1)
+    redis.call('HINCRBY', project, entry.stage .. ':' .. entry.action, 1)
+    redis.call('HSET', project, entry.stage .. ':finished_ms', now_ms())
+  end
+  for _, job in ipairs(entry.pushes or {}) do push_job(job) end
+  for name, value in pairs(entry.progress or {}) do redis.call('HSET', project, name, value) end
+  if entry.continuation then
+    redis.call('HSET', project, 'next_expand', entry.continuation, 'continue_at', entry.continue_at)
+  end
+  continue_project(project)
+end
+
+local function record_batch(entry)
+  local project, field = PREFIX .. entry.project, 'kind:' .. entry.kind
+  redis.call('HINCRBY', project, field .. ':batches', 1)
+  local worst = tonumber(redis.call('HGET', project, field .. ':ratio_permille') or -1)
+  if entry.ratio_permille > worst then
+    redis.call('HSET', project, field .. ':ratio_permille', entry.ratio_permille,
+      field .. ':reserved_bytes', entry.reserved_bytes, field .. ':peak_bytes', entry.peak_bytes)
+  end
+end
+
+local function give_back(entry, payload)
+  local text = bump(payload, entry.attempts or 0, 0, entry.estimate)
+  if entry.project and (entry.attempts or 0) > 0 then
+    redis.call('HINCRBY', PREFIX .. entry.project, 'retried', 1)
+  end
+  if entry.action == 'park' then
+    redis.call('ZADD', KEYS[2], now_ms() + entry.delay_ms, list_of(entry.tag) .. '\0' .. text)
+  else
+    redis.call('RPUSH', list_of(entry.tag), text)
+  end
+end
+
+for _, entry in ipairs(cjson.decode(ARGV[1])) do
+  if entry.action == 'batch' then
+    record_batch(entry)
+  else
+    local payload = redis.call('HGET', KEYS[1], entry.tag)
+    if not payload then
+      refused = refused + 1
+    else
+      settled = settled + 1
+      redis.call('HDEL', KEYS[1], entry.tag)
+      if entry.action == 'done' or entry.action == 'failed' then
+        if entry.project then finish_item(entry) end
+        if entry.report then
+          redis.call('LPUSH', KEYS[3], entry.report)
+          redis.call('LTRIM', KEYS[3], 0, tonumber(ARGV[2]) - 1)
+        end
+      else
+        give_back(entry, payload)
+      end
+    end
+  end
+end
+return {settled, refused}
