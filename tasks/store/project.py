@@ -1,0 +1,244 @@
+"""Holds one project in the store: its parameters, sources, registered images, failures and result.
+
+The photos and artefacts themselves are shared by all projects of a store.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import ValidationError
+
+from tasks.errors import Failure, MissingArtefactError, ProjectError, Reason
+from tasks.parameters import ProjectParameters
+from tasks.store.canonical import Json, canonical_json
+from tasks.store.publication import (
+    TEMPORARY_PREFIX,
+    make_folder,
+    plain_store_errors,
+    publish_file,
+    replace_file,
+    sync_folder,
+    write_bytes,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Source:
+    """One photo of the user, as a project names it."""
+
+    name: str
+    """The path relative to the photo folder, with "/"; the image's name in every export."""
+    path: str
+    """The absolute path of the file."""
+
+    def __post_init__(self) -> None:
+        """Refuse names that could leave an export's folder."""
+        name = PurePosixPath(self.name)
+        if not self.name or name.is_absolute() or ".." in name.parts or "\0" in self.name:
+            raise ProjectError(f"{self.name!r} is not a relative path of a photo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ProjectImage:
+    """One logical image of a project."""
+
+    name: str
+    content: str
+    """SHA-256 of the photo."""
+
+
+class Project:
+    """One project of a store; any process and thread may use it.
+
+    Invariant: ``project.json`` is published once and last, so a project that
+    exists is complete; every other file is small and written at one stroke.
+    """
+
+    def __init__(self, store_root: Path, project_id: str) -> None:
+        self._store_root = store_root
+        self.id = project_id
+        self.path = store_root / "projects" / project_id
+
+    def exists(self) -> bool:
+        """Tell whether the project has been created."""
+        return self._project_file.is_file()
+
+    def create(self, parameters: ProjectParameters, sources: Sequence[Source], *, link: bool = False) -> None:
+        """Create the project; the same again is fine.
+
+        Raises:
+            ProjectError: it exists with other parameters or photos.
+        """
+        sources_text = _sources_text(sources)
+        project_text = canonical_json(
+            {
+                "link": link,
+                "parameters": parameters.model_dump(mode="json"),
+                "sources_sha256": hashlib.sha256(sources_text.encode()).hexdigest(),
+            }
+        )
+        if not self.exists():
+            with plain_store_errors(self._store_root):
+                self._store_root.mkdir(parents=True, exist_ok=True)
+            self._replace(self._sources_file, sources_text)
+            self._publish(self._project_file, project_text)
+        self._check_same(json.loads(project_text))
+
+    @cached_property
+    def parameters(self) -> ProjectParameters:
+        """The parameters the project was created with."""
+        try:
+            return ProjectParameters.model_validate(self._settings["parameters"])
+        except ValidationError as error:
+            raise ProjectError(f"project {self.id} was made by another version: {error}") from error
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The photos the project was created with, sorted by name."""
+        return tuple(Source(**source) for source in self._read(self._sources_file))
+
+    @property
+    def link(self) -> bool:
+        """Whether photos stay where they are instead of being copied."""
+        return bool(self._settings["link"])
+
+    def register(self, name: str, content: str) -> bool:
+        """Register a source name's content; True when its logical image is new to the project.
+
+        A name keeps the content it was first registered with.
+        """
+        self._publish(
+            self.path / "registrations" / _file_name(name),
+            canonical_json({"name": name, "content": content}),
+        )
+        # Second, so that a crash in between cannot lose the count.
+        return self._publish(self.path / "images" / content, "")
+
+    def registrations(self) -> dict[str, str]:
+        """Return the content of every registered source name."""
+        entries = [self._read(path) for path in _files_in(self.path / "registrations")]
+        return {entry["name"]: entry["content"] for entry in entries}
+
+    def images(self) -> tuple[ProjectImage, ...]:
+        """Return the logical images sorted by name, each content once under its smallest name."""
+        smallest_names: dict[str, str] = {}
+        for name, content in sorted(self.registrations().items()):
+            smallest_names.setdefault(content, name)
+        return tuple(
+            sorted(ProjectImage(name=name, content=content) for content, name in smallest_names.items())
+        )
+
+    def record_failure(self, stage: str, item: str, failure: Failure) -> None:
+        """Quarantine one item of a stage; a later failure of the same item replaces it."""
+        path = self.path / "failures" / _file_name(f"{stage}\n{item}")
+        text = canonical_json({"stage": stage, "item": item, "failure": failure.to_dict()})
+        self._replace(path, text)
+
+    def failures(self) -> list[tuple[str, str, Failure]]:
+        """Return (stage, item, failure) of every quarantined item, sorted."""
+        entries = [self._read(path) for path in _files_in(self.path / "failures")]
+        return sorted(
+            ((entry["stage"], entry["item"], _failure_from_dict(entry["failure"])) for entry in entries),
+            key=lambda entry: entry[:2],
+        )
+
+    def failed_items(self, stage: str) -> set[str]:
+        """Return the quarantined items of one stage."""
+        return {item for failed_stage, item, _ in self.failures() if failed_stage == stage}
+
+    def clear_failures(self) -> None:
+        """Let every quarantined item be tried again."""
+        with plain_store_errors(self.path):
+            for path in _files_in(self.path / "failures"):
+                path.unlink(missing_ok=True)
+
+    def write_result(self, result: Mapping[str, Json]) -> None:
+        """Write the project's result, replacing an earlier one."""
+        self._replace(self.path / "result.json", canonical_json(result))
+
+    def read_result(self) -> dict[str, Any] | None:
+        """Return the project's result; None when there is none yet."""
+        path = self.path / "result.json"
+        return dict(self._read(path)) if path.is_file() else None
+
+    @property
+    def _project_file(self) -> Path:
+        return self.path / "project.json"
+
+    @property
+    def _sources_file(self) -> Path:
+        return self.path / "sources.json"
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return dict(self._read(self._project_file))
+
+    def _check_same(self, wanted: dict[str, Any]) -> None:
+        names = {"parameters": "parameters", "sources_sha256": "photos", "link": "--link setting"}
+        stored = self._read(self._project_file)
+        different = [words for key, words in names.items() if stored[key] != wanted[key]]
+        if different:
+            raise ProjectError(
+                f"project {self.id} exists with other {' and other '.join(different)}; "
+                "resume it, or choose another folder."
+            )
+
+    def _publish(self, path: Path, text: str) -> bool:
+        with plain_store_errors(path):
+            make_folder(self._store_root, path.parent)
+            published = publish_file(path, lambda file: write_bytes(file, text.encode()))
+            sync_folder(path.parent)
+        return published
+
+    def _replace(self, path: Path, text: str) -> None:
+        with plain_store_errors(path):
+            make_folder(self._store_root, path.parent)
+            replace_file(path, lambda file: write_bytes(file, text.encode()))
+            sync_folder(path.parent)
+
+    def _read(self, path: Path) -> Any:
+        with plain_store_errors(path):
+            try:
+                return json.loads(path.read_text(encoding="utf-8"))
+            except FileNotFoundError as error:
+                raise MissingArtefactError(f"{path.name} of project {self.id} is not there") from error
+            except ValueError as error:
+                raise ProjectError(f"{path} is damaged: {error}") from error
+
+
+def _sources_text(sources: Sequence[Source]) -> str:
+    ordered = sorted(sources)
+    names = [source.name for source in ordered]
+    twice = sorted({name for name, following in pairwise(names) if name == following})
+    if twice:
+        raise ProjectError(f"two photos have the name {twice[0]!r}")
+    return canonical_json([asdict(source) for source in ordered])
+
+
+def _file_name(text: str) -> str:
+    """Name a small file after any text: photo names may be long or hold any character."""
+    return f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    with plain_store_errors(folder):
+        try:
+            paths = sorted(folder.iterdir())
+        except FileNotFoundError:
+            return
+    yield from (path for path in paths if not path.name.startswith(TEMPORARY_PREFIX))
+
+
+def _failure_from_dict(fields: Mapping[str, str]) -> Failure:
+    return Failure(
+        name=fields["name"],
+        reason=Reason(fields["reason"]),
+        cause=fields["cause"],
+        cure=fields["cure"],
+    )
