@@ -1,0 +1,130 @@
+"""Runs one batch in a child: validate, call the kind's callback once, stream the outcomes, measure.
+
+Does not cover where the request comes from (:mod:`worker.child`) nor what
+becomes of the outcomes (:mod:`worker.running_batch`).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from tasks.errors import Failure, Reason, StoreError
+from tasks.kind import Done, Failed, Kind, Needs, NotReady, Outcome, Payload
+from tasks.store import Store
+from worker.envelope import to_push
+from worker.frames import BatchReport, BatchRequest
+from worker.memory_meter import MemoryMeter, trim_heap
+
+log = logging.getLogger(__name__)
+
+Emit = Callable[[int, dict[str, Any]], None]
+
+
+class BatchRunner:
+    """Runs batches one after the other in one child."""
+
+    def __init__(self, kinds: dict[str, Kind], store: Store) -> None:
+        self._kinds = kinds
+        self._store = store
+        self._meter = MemoryMeter()
+        self._warm: set[str] = set()
+
+    def run(self, request: BatchRequest, emit: Emit) -> BatchReport:
+        """Run a batch, emitting each item's outcome as it is there."""
+        kind = self._kinds[request.kind]
+        self._warm_up(kind)
+        self._meter.start()
+        recorded_items = self._run_items(kind, request, emit)
+        peak_bytes = self._meter.peak_bytes()
+        trim_heap()
+        return BatchReport(
+            peak_bytes=peak_bytes, recorded_items=recorded_items, retire=self._meter.retains_too_much()
+        )
+
+    def _warm_up(self, kind: Kind) -> None:
+        """Load what the kind needs once, so that the baseline includes it."""
+        if kind.name in self._warm:
+            return
+        before_bytes = self._meter.resident_bytes()
+        kind.warm_up()
+        self._meter.grow_baseline(before_bytes)
+        self._warm.add(kind.name)
+
+    def _run_items(self, kind: Kind, request: BatchRequest, emit: Emit) -> int:
+        valid: list[int] = []
+        payloads: list[Payload] = []
+        for index, raw in enumerate(request.payloads):
+            payload = _validated(kind, raw, request.names[index])
+            if isinstance(payload, Failed):
+                emit(index, outcome_frame(payload))
+            else:
+                valid.append(index)
+                payloads.append(payload)
+        return self._call(kind, request, valid, payloads, emit) if valid else 0
+
+    def _call(
+        self, kind: Kind, request: BatchRequest, valid: list[int], payloads: list[Payload], emit: Emit
+    ) -> int:
+        """Call the callback once; whatever it raises costs the item it was at."""
+        recorded_items = finished = 0
+        try:
+            for outcome in kind.run(payloads, request.grant, self._store):
+                emit(valid[finished], outcome_frame(outcome))
+                recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
+                finished += 1
+        except Exception as error:  # noqa: BLE001 - the task boundary: a bug costs one item, not the node
+            log.exception("a job of %s failed", kind.name)
+            emit(valid[finished], _error_frame(error, request.names[valid[finished]]))
+        return recorded_items
+
+
+def _validated(kind: Kind, raw: dict[str, Any], name: str) -> Payload | Failed:
+    try:
+        return kind.payload.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return Failed(
+            failure=Failure(
+                name=name,
+                reason=Reason.INVALID_ARGUMENTS,
+                cause=f"the arguments of {kind.name} are not valid: {where or 'payload'}: {first['msg']}",
+                cure="Correct the arguments and submit the job again.",
+            )
+        )
+
+
+def _error_frame(error: Exception, name: str) -> dict[str, Any]:
+    if isinstance(error, StoreError):
+        return {"action": "transient", "cause": str(error)}
+    if isinstance(error, MemoryError):
+        return {"action": "out_of_memory", "cause": "the job ran out of memory"}
+    failure = Failure(
+        name=name,
+        reason=Reason.INTERNAL_ERROR,
+        cause=f"the job raised {type(error).__name__}: {error}",
+        cure="Report this with the worker's log; the item is left out of the project.",
+    )
+    return outcome_frame(Failed(failure=failure))
+
+
+def outcome_frame(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as the JSON object that the main process settles."""
+    match outcome:
+        case Done():
+            frame: dict[str, Any] = {"action": "done", "pushes": [to_push(job) for job in outcome.follow_ups]}
+            if outcome.continuation is not None:
+                frame["continuation"] = to_push(outcome.continuation)
+                frame["continue_at"] = outcome.continue_at
+            if outcome.progress:
+                frame["progress"] = dict(outcome.progress)
+            return frame
+        case Failed():
+            return {"action": "failed", "failure": outcome.failure.to_dict()}
+        case Needs():
+            return {"action": "needs", "estimate": outcome.estimate.to_header()}
+        case NotReady():
+            return {"action": "not_ready", "cause": outcome.cause}
+

@@ -1,0 +1,67 @@
+"""Holds the frames between the main process and a child: one JSON object per line.
+
+Main to child: a batch request. Child to main: an outcome per item as it is
+published, then a report of the whole batch.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from governor.model import Grant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRequest:
+    """One call of a kind's callback."""
+
+    batch_id: str
+    kind: str
+    payloads: tuple[dict[str, Any], ...]
+    names: tuple[str, ...]
+    """What the user calls each item, for failures that arise before the callback knows better."""
+    grant: Grant
+
+    def to_line(self) -> bytes:
+        """Encode as one line."""
+        return encode(asdict(self))
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Self:
+        """Decode what :meth:`to_line` wrote."""
+        fields = json.loads(line)
+        fields["payloads"] = tuple(fields["payloads"])
+        fields["names"] = tuple(fields["names"])
+        fields["grant"] = Grant(**fields["grant"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What the child measured over one batch."""
+
+    peak_bytes: int
+    """Above the warm child; 0 = unknown."""
+    recorded_items: int
+    """Sum over the outcomes; 0 for a batch that found everything done."""
+    retire: bool
+    """The child keeps too much memory: the reservation ends when it is gone."""
+
+
+def encode(frame: dict[str, Any]) -> bytes:
+    """Encode one frame as a line."""
+    return json.dumps(frame, separators=(",", ":")).encode() + b"\n"
+
+
+class LineBuffer:
+    """Cuts a byte stream into frames."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the frames completed by this data."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield json.loads(line)

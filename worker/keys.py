@@ -1,0 +1,79 @@
+"""Names every key that Tiepoint keeps in Redis, once.
+
+The queues themselves are kombu's: a list per kind and priority. Everything
+else carries the prefix ``tiepoint:``. Does not cover kombu's own keys
+(``_kombu.binding.*``, the control mailboxes).
+"""
+
+PREFIX = "tiepoint:"
+
+LEASES = PREFIX + "leases"
+"""zset: incarnation -> lease expiry in server milliseconds."""
+TICK = PREFIX + "tick"
+"""string: server milliseconds of the last renewal by anybody."""
+DELAYED = PREFIX + "delayed"
+"""zset: ``<list> NUL <payload>`` -> due time in server milliseconds (ETA, back-off)."""
+DEAD = PREFIX + "dead"
+"""list, newest first, bounded: JSON reports of failed jobs."""
+INFLIGHT_PREFIX = PREFIX + "inflight:"
+"""hash per incarnation: tag -> payload of a claimed message."""
+LARGE_PREFIX = PREFIX + "large:"
+"""zset per kind: ``<list> NUL <payload>`` -> bytes charged, set aside for a node that has them."""
+NODE_PREFIX = PREFIX + "node:"
+"""hash per node: budgets, pressure, what it waits for; expires with the lease."""
+PROJECT_PREFIX = PREFIX + "project:"
+"""hash per project: state, counters, the waiting ``pipeline.expand`` message."""
+
+PRIORITY_STEPS = (0, 3, 6, 9)
+"""kombu's priority steps; on Redis 0 is served first."""
+_SEPARATOR = "\x06\x16"
+
+MAX_DEAD_JOBS = 10_000
+MAX_PAYLOAD_BYTES = 64 * 1024
+MAX_CLAIM_BYTES = 1024 * 1024
+"""A claim stops here: a larger reply would hold up Redis for milliseconds."""
+
+
+def queue_list(kind: str, priority: int = 0) -> str:
+    """Return kombu's list of one kind and priority."""
+    return f"{kind}{_SEPARATOR}{priority}" if priority else kind
+
+
+def queue_lists(kind: str) -> list[str]:
+    """Return a kind's lists, the one served first in front."""
+    return [queue_list(kind, priority) for priority in PRIORITY_STEPS]
+
+
+def kind_of_list(name: str) -> str:
+    """Return the kind that a list belongs to."""
+    return name.partition(_SEPARATOR)[0]
+
+
+def priority_of_list(name: str) -> int:
+    """Return the kombu priority of a list."""
+    return int(name.partition(_SEPARATOR)[2] or 0)
+
+
+def inflight(incarnation: str) -> str:
+    """Return the hash of what one incarnation holds."""
+    return INFLIGHT_PREFIX + incarnation
+
+
+def large(kind: str) -> str:
+    """Return the zset of a kind's set-aside messages."""
+    return LARGE_PREFIX + kind
+
+
+def node(name: str) -> str:
+    """Return the registry hash of a node."""
+    return NODE_PREFIX + name
+
+
+def project(project_id: str) -> str:
+    """Return the hash of a project's live state."""
+    return PROJECT_PREFIX + project_id
+
+
+def stage_todo(project_id: str, stage: str) -> str:
+    """Return the set of a stage's outstanding items (its window)."""
+    return f"{PROJECT_PREFIX}{project_id}:{stage}:todo"

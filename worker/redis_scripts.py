@@ -1,0 +1,61 @@
+"""Loads the Lua scripts; each is one atomic operation, called by its file's name.
+
+Does not cover what they do: each file says so in its head.
+"""
+
+import hashlib
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import redis
+from redis.client import Pipeline
+from redis.exceptions import NoScriptError
+
+
+class Script(StrEnum):
+    """The scripts in ``worker/scripts``."""
+
+    CLAIM = "claim"
+    CLAIM_LARGE = "claim_large"
+    PEEK = "peek"
+    RELEASE = "release"
+    RENEW = "renew"
+    SET_ASIDE = "set_aside"
+    SETTLE = "settle"
+    START_PROJECT = "start_project"
+
+
+@cache
+def source(script: Script) -> str:
+    """Return a script's text, the shared prelude in front."""
+    folder = files("worker.scripts")
+    return "\n".join((folder / name).read_text("utf-8") for name in ("_prelude.lua", f"{script}.lua"))
+
+
+@cache
+def _digest(script: Script) -> str:
+    """Return the SHA-1 that Redis knows the script by (its protocol, not our choice of hash)."""
+    return hashlib.sha1(source(script).encode(), usedforsecurity=False).hexdigest()
+
+
+def run(client: redis.Redis, script: Script, keys: list[str], *arguments: str | int) -> Any:
+    """Run a script and return its reply; loads it where the server does not know it yet."""
+    call = (_digest(script), len(keys), *keys, *arguments)
+    try:
+        return client.evalsha(*call)
+    except NoScriptError:
+        client.script_load(source(script))
+        return client.evalsha(*call)
+
+
+def enqueue(pipeline: Pipeline, script: Script, keys: list[str], *arguments: str | int) -> None:
+    """Put a script call into a pipeline; executing it raises NoScriptError where it is unknown."""
+    pipeline.evalsha(_digest(script), len(keys), *keys, *arguments)
+
+
+def load_all(client: redis.Redis) -> None:
+    """Make every script known to the server (after a restart it knows none)."""
+    for script in Script:
+        client.script_load(source(script))

@@ -1,0 +1,71 @@
+"""Reads the settings of a node from the environment; the only reader of it.
+
+Every setting is ``TIEPOINT_<NAME>``; the command line writes the same names
+for the processes it starts. Does not cover the parameters of a project
+(:mod:`tasks.parameters`).
+"""
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "TIEPOINT_"
+
+
+class Settings(BaseSettings):
+    """What one node is told from outside; frozen, validated at start."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    broker_url: str = "redis://127.0.0.1:6379/0"
+    """``redis://``, ``rediss://`` or ``redis+socket:///path``."""
+    store: Path = Path("tiepoint-store")
+    """Root of the project store."""
+    import_roots: tuple[Path, ...] = ()
+    """Folders that photos may be imported from, besides the store."""
+    name: str = Field(default_factory=socket.gethostname, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    """Stable name of the node."""
+    memory_bytes: int | None = Field(default=None, ge=1)
+    """Partition: use at most this much RAM."""
+    cpus: int | None = Field(default=None, ge=1)
+    """Partition: use at most this many CPU threads."""
+    profile: Literal["interactive", "dedicated"] = "interactive"
+    lease_seconds: float = Field(default=10.0, ge=0.2, le=600.0)
+    single_node: bool = False
+    """No other node will come: an item too large for this one fails instead of waiting."""
+    kind_modules: tuple[str, ...] = ()
+    """Modules whose ``KINDS`` join the catalogue (the public hook for own kinds)."""
+
+    @field_validator("broker_url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        if urlsplit(url).scheme not in {"redis", "rediss", "redis+socket"}:
+            raise ValueError("the broker is a redis://, rediss:// or redis+socket:// URL")
+        return url
+
+    @property
+    def redis_url(self) -> str:
+        """Return the broker's URL in redis-py's spelling (a socket is ``unix://`` there)."""
+        return self.broker_url.replace("redis+socket://", "unix://", 1)
+
+    def to_environment(self) -> dict[str, str]:
+        """Return the variables that make a child process read these same settings."""
+        dumped = self.model_dump(mode="json", exclude_none=True)
+        return {
+            PREFIX + name.upper(): value if isinstance(value, str) else json.dumps(value)
+            for name, value in dumped.items()
+        }
+
+    @classmethod
+    def exported(cls, **values: object) -> Self:
+        """Validate settings and write them to this process's environment, for it and its children."""
+        settings = cls(**values)  # type: ignore[arg-type]
+        os.environ.update(settings.to_environment())
+        return settings
+
