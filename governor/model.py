@@ -6,6 +6,7 @@ it; every other module of ``governor`` is for ``worker`` only.
 
 import json
 from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
 from typing import Self
 
 UINT64_MAX = 2**64 - 1
@@ -85,7 +86,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a running batch got; a job may use this and no more."""
+    """What a running batch got; a job may use this and no more.
+
+    On unified memory the GPU's bytes are part of ``memory_bytes``, and
+    ``gpu_memory_bytes`` is 0: they are charged once.
+    """
 
     batch: int
     cpu_threads: int
@@ -93,3 +98,180 @@ class Grant:
     gpu_memory_bytes: int = 0
     gpu_slots: int = 0
     io_slots: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """The node's one graphics card.
+
+    ``is_uma`` tells that it has no memory of its own and lives in the RAM
+    (unified memory). ``memory_total_bytes`` is None when unknown, and for UMA.
+    """
+
+    index: int
+    name: str
+    is_uma: bool
+    memory_total_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareProfile:
+    """What the node owns: its machine, or the partition of it that it was given."""
+
+    logical_cpus: int
+    memory_total_bytes: int
+    page_size_bytes: int
+    architecture: str
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How much of the node the governor leaves alone; see ``governor.policy``.
+
+    ``memory_reserve_bytes`` is also the soft floor of free memory,
+    ``memory_emergency_bytes`` the hard one (0 = off). A PSI limit of None is off.
+    """
+
+    memory_reserve_bytes: int
+    memory_emergency_bytes: int
+    cpu_reserve_threads: int
+    io_slots: int
+    gpu_memory_reserve_bytes: int = 0
+    gpu_slots: int = 0
+    cpu_psi_limit_percent: float | None = None
+    memory_psi_limit_percent: float | None = None
+    io_psi_limit_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One reading of the machine; None is unknown, never zero.
+
+    ``captured_at_ns`` is CLOCK_MONOTONIC. PSI values are the ``some avg10``
+    shares of time in which a task was stalled. The two swap counters are
+    pages since boot, both known or both None.
+    """
+
+    captured_at_ns: int
+    memory_available_bytes: int
+    memory_free_bytes: int
+    swap_free_bytes: int
+    cpu_psi_percent: float | None = None
+    memory_psi_percent: float | None = None
+    io_psi_percent: float | None = None
+    swapped_in_pages: int | None = None
+    swapped_out_pages: int | None = None
+    gpu_memory_available_bytes: int | None = None
+    load_averages: tuple[float, float, float] | None = None
+
+
+class Pressure(StrEnum):
+    """How short of memory the machine is, as the governor sees it."""
+
+    GREEN = "GREEN"
+    YELLOW = "YELLOW"
+    RED = "RED"
+
+
+class Verdict(StrEnum):
+    """What the governor answers."""
+
+    START = "START"
+    """Admitted as wished, or smaller by history, pressure or sharing."""
+    REDUCE = "REDUCE"
+    """Admitted, but memory, threads or slots were short of the wish."""
+    WAIT = "WAIT"
+    """Not now; ask again."""
+    REJECT = "REJECT"
+    """Never on this node."""
+
+
+class DecisionReason(StrEnum):
+    """Why; a closed list. Each reason belongs to one verdict."""
+
+    # START
+    IN_FULL = "IN_FULL"
+    LIMITED_BY_HISTORY = "LIMITED_BY_HISTORY"
+    LIMITED_BY_PRESSURE = "LIMITED_BY_PRESSURE"
+    LIMITED_BY_SHARING = "LIMITED_BY_SHARING"
+    # REDUCE
+    LIMITED_BY_MEMORY = "LIMITED_BY_MEMORY"
+    LIMITED_BY_THREADS = "LIMITED_BY_THREADS"
+    LIMITED_BY_SLOTS = "LIMITED_BY_SLOTS"
+    # WAIT
+    STALE_SNAPSHOT = "STALE_SNAPSHOT"
+    PRESSURE_RED = "PRESSURE_RED"
+    CPU_PSI = "CPU_PSI"
+    MEMORY_PSI = "MEMORY_PSI"
+    IO_PSI = "IO_PSI"
+    GPU_MEMORY_UNKNOWN = "GPU_MEMORY_UNKNOWN"
+    PRESSURE_CAP = "PRESSURE_CAP"
+    INSUFFICIENT_MEMORY = "INSUFFICIENT_MEMORY"
+    SLOTS_BUSY = "SLOTS_BUSY"
+    CLOSED = "CLOSED"
+    # REJECT
+    INVALID_ESTIMATE = "INVALID_ESTIMATE"
+    NO_GPU = "NO_GPU"
+    ESTIMATE_TOO_LARGE = "ESTIMATE_TOO_LARGE"
+    IMPOSSIBLE_ON_NODE = "IMPOSSIBLE_ON_NODE"
+    IDS_EXHAUSTED = "IDS_EXHAUSTED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The governor's answer to one request.
+
+    WAIT and REJECT carry zeros. ``needed`` is the charge of the granted batch,
+    or of the smallest batch when there is none; ``available`` is what there
+    was for it before (for IMPOSSIBLE_ON_NODE: what there can ever be). They
+    are None where the decision fell before memory was looked at. On unified
+    memory the GPU's bytes are part of the RAM's.
+    """
+
+    verdict: Verdict
+    reason: DecisionReason
+    detail: str
+    """The numbers behind the reason, in words: "CPU pressure 36 % >= 20 %"."""
+    batch: int = 0
+    cpu_threads: int = 0
+    gpu_slots: int = 0
+    io_slots: int = 0
+    needed_memory_bytes: int | None = None
+    available_memory_bytes: int | None = None
+    needed_gpu_memory_bytes: int | None = None
+    available_gpu_memory_bytes: int | None = None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Tell whether the job may start (START or REDUCE)."""
+        return self.verdict in {Verdict.START, Verdict.REDUCE}
+
+    def sentence(self) -> str:
+        """Return e.g. "WAIT CPU_PSI: CPU pressure 36 % >= 20 %"."""
+        return f"{self.verdict} {self.reason}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """One amount of everything that the governor hands out.
+
+    ``gpu_memory_bytes`` counts a dedicated card's own memory: None when
+    unknown, 0 without such a card.
+    """
+
+    memory_bytes: int = 0
+    gpu_memory_bytes: int | None = 0
+    cpu_threads: int = 0
+    gpu_slots: int = 0
+    io_slots: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """The budget, what is reserved of it and what is left, at one instant."""
+
+    budget: Resources
+    reserved: Resources
+    available: Resources
+    active_reservations: int

@@ -1,0 +1,58 @@
+"""Reads one snapshot of the machine: memory, swap, pressure, load.
+
+Keeps nothing between two readings. GPU memory is not read yet and is unknown.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from governor.errors import SnapshotError
+from governor.model import Snapshot
+from governor.procfs import read_load_averages, read_meminfo, read_psi_percent, read_swapped_pages
+
+_Reading = TypeVar("_Reading")
+
+
+def capture_snapshot(proc_root: Path, now_ns: Callable[[], int]) -> Snapshot:
+    """Read the machine now.
+
+    ``now_ns`` is CLOCK_MONOTONIC; it is asked after the mandatory reading and
+    before the optional ones, so that a slow optional file makes the snapshot
+    look older, not younger.
+
+    Raises:
+        SnapshotError: the memory cannot be read. Nothing may be reserved then.
+    """
+    memory_available_bytes, memory_free_bytes, swap_free_bytes = _read_memory(proc_root)
+    captured_at_ns = now_ns()
+    swapped_pages = _known(lambda: read_swapped_pages(proc_root))
+    swapped_in_pages, swapped_out_pages = swapped_pages or (None, None)
+    return Snapshot(
+        captured_at_ns=captured_at_ns,
+        memory_available_bytes=memory_available_bytes,
+        memory_free_bytes=memory_free_bytes,
+        swap_free_bytes=swap_free_bytes,
+        cpu_psi_percent=_known(lambda: read_psi_percent(proc_root, "cpu")),
+        memory_psi_percent=_known(lambda: read_psi_percent(proc_root, "memory")),
+        io_psi_percent=_known(lambda: read_psi_percent(proc_root, "io")),
+        swapped_in_pages=swapped_in_pages,
+        swapped_out_pages=swapped_out_pages,
+        load_averages=_known(lambda: read_load_averages(proc_root)),
+    )
+
+
+def _read_memory(proc_root: Path) -> tuple[int, ...]:
+    try:
+        return read_meminfo(proc_root, "MemAvailable", "MemFree", "SwapFree")
+    except (OSError, ValueError) as error:
+        msg = f"cannot read the machine's memory: {error}"
+        raise SnapshotError(msg) from error
+
+
+def _known(read: Callable[[], _Reading]) -> _Reading | None:
+    """Return an optional reading, or None: what is unknown creates no pressure."""
+    try:
+        return read()
+    except (OSError, ValueError):
+        return None
