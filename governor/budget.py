@@ -110,6 +110,38 @@ def remaining(budget: Resources, reserved: Resources) -> Resources:
     )
 
 
+def exceeds(reserved: Resources, budget: Resources) -> bool:
+    """Tell whether any amount is above its budget; an unknown budget is not exceeded."""
+    return any(
+        limit is not None and taken > limit
+        for taken, limit in zip(_amounts(reserved), _amounts(budget), strict=True)
+        if taken is not None
+    )
+
+
+def falls_below(reserved: Resources, before: Resources, after: Resources) -> bool:
+    """Tell whether any budget is lowered to less than what is reserved of it.
+
+    A budget that is short already and is not lowered does not count.
+    """
+    amounts = zip(_amounts(reserved), _amounts(before), _amounts(after), strict=True)
+    return any(
+        then < now and then < taken
+        for taken, now, then in amounts
+        if taken is not None and now is not None and then is not None
+    )
+
+
+def _amounts(resources: Resources) -> tuple[int | None, ...]:
+    return (
+        resources.memory_bytes,
+        resources.gpu_memory_bytes,
+        resources.cpu_threads,
+        resources.gpu_slots,
+        resources.io_slots,
+    )
+
+
 def _gpu_memory_budget(gpu: Gpu | None, policy: Policy, free_bytes: int | None) -> int | None:
     if gpu is None or gpu.is_uma:
         return 0

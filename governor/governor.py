@@ -260,12 +260,12 @@ class Governor:
 
         Raises:
             InvariantError: the sums are not those of the active reservations, or
-                more threads or slots are reserved than there are.
+                more is reserved than the idle node has.
         """
         with self._changed:
             self._ledger.check()
             reserved, ceiling = self._ledger.reserved, budget.most(self._profile, self._policy)
-            if reserved.memory_bytes > ceiling.memory_bytes or _exceeds_slots(reserved, ceiling):
+            if budget.exceeds(reserved, ceiling):
                 msg = f"{reserved} is reserved of {ceiling}"
                 raise InvariantError(msg)
 
@@ -312,17 +312,13 @@ class Governor:
         return budget.live_budget(self._profile, policy, self._observed)
 
     def _takes_what_is_reserved(self, policy: Policy) -> bool:
-        now, then, reserved = self._budget(self._policy), self._budget(policy), self._ledger.reserved
-        return any(
-            after < before and after < taken
-            for before, after, taken in (
-                (now.memory_bytes, then.memory_bytes, reserved.memory_bytes),
-                (now.gpu_memory_bytes or 0, then.gpu_memory_bytes or 0, reserved.gpu_memory_bytes or 0),
-                (now.cpu_threads, then.cpu_threads, reserved.cpu_threads),
-                (now.gpu_slots, then.gpu_slots, reserved.gpu_slots),
-                (now.io_slots, then.io_slots, reserved.io_slots),
-            )
+        """Compare the live budgets, and those of the idle node: a live one may be at 0 already."""
+        before_and_after = (
+            (self._budget(self._policy), self._budget(policy)),
+            (budget.most(self._profile, self._policy), budget.most(self._profile, policy)),
         )
+        reserved = self._ledger.reserved
+        return any(budget.falls_below(reserved, before, after) for before, after in before_and_after)
 
     def _grow_generation(self) -> None:
         self._generation += 1
@@ -347,11 +343,3 @@ def _refuse_invalid_policy(policy: Policy, profile: HardwareProfile) -> None:
     broken = policies.violations(policy, profile)
     if broken:
         raise InvalidPolicyError("; ".join(broken))
-
-
-def _exceeds_slots(reserved: Resources, ceiling: Resources) -> bool:
-    return (
-        reserved.cpu_threads > ceiling.cpu_threads
-        or reserved.gpu_slots > ceiling.gpu_slots
-        or reserved.io_slots > ceiling.io_slots
-    )

@@ -6,6 +6,7 @@ Applying a policy is the business of ``governor.budget``.
 from enum import StrEnum
 
 from governor.model import UINT64_MAX, Gpu, HardwareProfile, Policy
+from governor.wording import in_binary_units
 
 _MIB = 2**20
 
@@ -84,15 +85,16 @@ _Rule = tuple[bool, str]
 
 
 def _memory_rules(policy: Policy, profile: HardwareProfile) -> tuple[_Rule, ...]:
-    total, reserve = profile.memory_total_bytes, policy.memory_reserve_bytes
-    emergency = policy.memory_emergency_bytes
+    total, total_text = profile.memory_total_bytes, in_binary_units(profile.memory_total_bytes)
+    reserve, reserve_text = policy.memory_reserve_bytes, in_binary_units(policy.memory_reserve_bytes)
+    emergency, emergency_text = policy.memory_emergency_bytes, in_binary_units(policy.memory_emergency_bytes)
     return (
-        (0 <= reserve < total, f"the memory reserve of {reserve} bytes leaves nothing of {total}"),
+        (0 <= reserve < total, f"the memory reserve of {reserve_text} leaves nothing of {total_text}"),
         (
             0 <= emergency <= reserve,
-            f"the emergency floor of {emergency} bytes is not within the reserve of {reserve}",
+            f"the emergency floor of {emergency_text} is not within the reserve of {reserve_text}",
         ),
-        (total <= UINT64_MAX, f"a total of {total} bytes is out of range"),
+        (total <= UINT64_MAX, f"a total of {total_text} is out of range"),
     )
 
 
@@ -122,7 +124,7 @@ def _gpu_rules(policy: Policy, profile: HardwareProfile) -> tuple[_Rule, ...]:
         (policy.gpu_slots >= (0 if profile.gpu is None else 1), "a node with a GPU must have a GPU slot"),
         (
             reserve >= 0 and (total is None or reserve < total),
-            f"the GPU reserve of {reserve} bytes leaves nothing of {total}",
+            f"the GPU reserve of {in_binary_units(reserve)} leaves nothing of {in_binary_units(total or 0)}",
         ),
     )
 
