@@ -63,6 +63,8 @@ class PhotoRecord(_Record):
     size_bytes: int = Field(default=0, ge=0)
     mode: str = "RGB"
     """Pillow's name of the pixel form ("L", "RGB", "I;16", "CMYK", ...)."""
+    bits_per_channel: int = Field(default=8, ge=1)
+    """Of the file; Pillow's mode says 8 for 16-bit colour."""
     progressive: bool = False
     """A JPEG that the decoder must hold whole; decides the memory of decoding."""
     make: str = ""
@@ -111,10 +113,14 @@ class Photos:
         self._root = root
 
     def has(self, content: str) -> bool:
-        """Tell whether a photo and its record are there."""
-        place = self._place(content)
-        bytes_there = place.is_file() or _link_place(place).is_file()
-        return bytes_there and _record_place(place).is_file()
+        """Tell whether a photo and its record are there (a linked file: unchanged)."""
+        if not _record_place(self._place(content)).is_file():
+            return False
+        try:
+            self.path(content)
+        except (MissingArtefactError, ItemError):
+            return False
+        return True
 
     def copy(self, content: str, source: BinaryIO) -> bool:
         """Copy the rest of ``source`` as the photo ``content``.
@@ -180,6 +186,12 @@ class Photos:
             return PhotoRecord.model_validate_json(_read_bytes(place, content))
         except ValidationError as error:
             raise StoreError(f"the record {place} is damaged; remove it and import again") from error
+
+    def is_intact(self, content: str) -> bool:
+        """Tell whether a photo's bytes still hash to its name (reads the whole file)."""
+        path = self.path(content)
+        with plain_store_errors(path):
+            return file_sha256(path) == content
 
     def discard(self, content: str) -> None:
         """Take a photo out of the store (record first); a linked file itself is not touched."""

@@ -39,9 +39,14 @@ class Source:
 
     def __post_init__(self) -> None:
         """Refuse names that could leave an export's folder."""
-        name = PurePosixPath(self.name)
-        if not self.name or name.is_absolute() or ".." in name.parts or "\0" in self.name:
+        if not self.is_valid_name(self.name):
             raise ProjectError(f"{self.name!r} is not a relative path of a photo")
+
+    @staticmethod
+    def is_valid_name(name: str) -> bool:
+        """Tell whether a name is a relative path that stays in its folder."""
+        parts = PurePosixPath(name).parts
+        return bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

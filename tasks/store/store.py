@@ -113,6 +113,10 @@ class Store:
         """
         return self._photos.read_record(content)
 
+    def photo_is_intact(self, content: str) -> bool:
+        """Tell whether a photo's bytes still hash to its name (reads the whole file)."""
+        return self._photos.is_intact(content)
+
     def discard_photo(self, content: str) -> None:
         """Take a damaged photo out of the store; a linked file itself is not touched."""
         self._photos.discard(content)
