@@ -56,9 +56,9 @@ class BatchRunner:
         valid: list[int] = []
         payloads: list[Payload] = []
         for index, raw in enumerate(request.payloads):
-            payload = _validated(kind, raw, request.names[index])
+            payload = _validated(kind, raw, _name(request, index))
             if isinstance(payload, Failed):
-                emit(index, outcome_frame(payload))
+                self._publish(request, index, payload, emit)
             else:
                 valid.append(index)
                 payloads.append(payload)
@@ -71,13 +71,32 @@ class BatchRunner:
         recorded_items = finished = 0
         try:
             for outcome in kind.run(payloads, request.grant, self._store):
-                emit(valid[finished], outcome_frame(outcome))
+                self._publish(request, valid[finished], outcome, emit)
                 recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
                 finished += 1
-        except Exception as error:  # noqa: BLE001 - the task boundary: a bug costs one item, not the node
+        except StoreError as error:
+            emit(valid[finished], {"action": "transient", "cause": str(error)})
+        except MemoryError:
+            emit(valid[finished], {"action": "suspect", "cause": "the job ran out of memory"})
+        except Exception as error:  # the task boundary: a bug costs one item, not the node
             log.exception("a job of %s failed", kind.name)
-            emit(valid[finished], _error_frame(error, request.names[valid[finished]]))
+            failed = _internal_error(error, _name(request, valid[finished]))
+            self._publish(request, valid[finished], failed, emit)
         return recorded_items
+
+    def _publish(self, request: BatchRequest, index: int, outcome: Outcome, emit: Emit) -> None:
+        """Record a failure in the project's store, then tell the main process."""
+        place = request.places[index]
+        if isinstance(outcome, Failed) and place is not None:
+            project = self._store.project(place.project)
+            project.record_failure(place.stage, place.item, outcome.failure)
+        emit(index, outcome_frame(outcome))
+
+
+def _name(request: BatchRequest, index: int) -> str:
+    """Return what a failure calls an item before the callback knows better."""
+    place = request.places[index]
+    return place.item if place else request.kind
 
 
 def _validated(kind: Kind, raw: dict[str, Any], name: str) -> Payload | Failed:
@@ -96,18 +115,15 @@ def _validated(kind: Kind, raw: dict[str, Any], name: str) -> Payload | Failed:
         )
 
 
-def _error_frame(error: Exception, name: str) -> dict[str, Any]:
-    if isinstance(error, StoreError):
-        return {"action": "transient", "cause": str(error)}
-    if isinstance(error, MemoryError):
-        return {"action": "out_of_memory", "cause": "the job ran out of memory"}
-    failure = Failure(
-        name=name,
-        reason=Reason.INTERNAL_ERROR,
-        cause=f"the job raised {type(error).__name__}: {error}",
-        cure="Report this with the worker's log; the item is left out of the project.",
+def _internal_error(error: Exception, name: str) -> Failed:
+    return Failed(
+        failure=Failure(
+            name=name,
+            reason=Reason.INTERNAL_ERROR,
+            cause=f"the job raised {type(error).__name__}: {error}",
+            cure="Report this with the worker's log; the item is left out of the project.",
+        )
     )
-    return outcome_frame(Failed(failure=failure))
 
 
 def outcome_frame(outcome: Outcome) -> dict[str, Any]:
@@ -127,4 +143,3 @@ def outcome_frame(outcome: Outcome) -> dict[str, Any]:
             return {"action": "needs", "estimate": outcome.estimate.to_header()}
         case NotReady():
             return {"action": "not_ready", "cause": outcome.cause}
-

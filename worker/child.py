@@ -38,4 +38,3 @@ def _settle_in(parent_pid: int) -> None:
     volunteer_for_the_oom_killer()
     # The terminal's Ctrl-C is for the main process, which ends the children itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-

@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection, BlockingConnectionPool
+from redis.connection import BlockingConnectionPool
 from redis.retry import Retry
 
 INVALIDATIONS = "__redis__:invalidate"
@@ -44,7 +44,7 @@ class TrackedClient:
     def __init__(self, redis_url: str) -> None:
         self.armed = False
         self._subscriber_pool = BlockingConnectionPool.from_url(redis_url, max_connections=1, **_options())
-        self._subscriber: AbstractConnection = self._subscriber_pool.get_connection()
+        self._subscriber: Any = self._subscriber_pool.get_connection()  # type: ignore[no-untyped-call]
         # Asked before subscribing: in RESP2 a subscribed connection may not ask.
         self._subscriber.send_command("CLIENT", "ID")
         self._subscriber_id = int(self._subscriber.read_response())
@@ -61,7 +61,7 @@ class TrackedClient:
         )
         self.client = redis.Redis(connection_pool=self._pool)
 
-    def _track(self, connection: AbstractConnection) -> None:
+    def _track(self, connection: Any) -> None:
         connection.on_connect()
         connection.send_command("CLIENT", "TRACKING", "ON", "REDIRECT", self._subscriber_id, "NOLOOP")
         connection.read_response()

@@ -29,7 +29,9 @@ def to_message(job: Job, *, priority: int = 6, message_class: str = "best_effort
     job_id = str(uuid.uuid4())
     text = json.dumps(
         {
-            "body": json.dumps([[], dict(job.payload), dict.fromkeys(("callbacks", "errbacks", "chain", "chord"))]),
+            "body": json.dumps(
+                [[], dict(job.payload), dict.fromkeys(("callbacks", "errbacks", "chain", "chord"))]
+            ),
             "content-encoding": "utf-8",
             "content-type": "application/json",
             "headers": _headers(job, job_id, message_class),
@@ -37,7 +39,9 @@ def to_message(job: Job, *, priority: int = 6, message_class: str = "best_effort
         }
     )
     if len(text) > keys.MAX_PAYLOAD_BYTES:
-        raise PayloadTooLargeError(f"{job.kind} {job.item}: the message has {len(text)} bytes, 65536 are accepted")
+        raise PayloadTooLargeError(
+            f"{job.kind} {job.item}: the message has {len(text)} bytes, 65536 are accepted"
+        )
     return text
 
 

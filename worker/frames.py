@@ -13,14 +13,23 @@ from governor.model import Grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The entry of a project's stage set that a job settles."""
+
+    project: str
+    stage: str
+    item: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRequest:
     """One call of a kind's callback."""
 
     batch_id: str
     kind: str
     payloads: tuple[dict[str, Any], ...]
-    names: tuple[str, ...]
-    """What the user calls each item, for failures that arise before the callback knows better."""
+    places: tuple[Place | None, ...]
+    """Where each item stands in its project; None for a job that belongs to none."""
     grant: Grant
 
     def to_line(self) -> bytes:
@@ -32,7 +41,7 @@ class BatchRequest:
         """Decode what :meth:`to_line` wrote."""
         fields = json.loads(line)
         fields["payloads"] = tuple(fields["payloads"])
-        fields["names"] = tuple(fields["names"])
+        fields["places"] = tuple(Place(**place) if place else None for place in fields["places"])
         fields["grant"] = Grant(**fields["grant"])
         return cls(**fields)
 

@@ -17,6 +17,7 @@ from os import WIFSIGNALED, WTERMSIG, getpid, waitstatus_to_exitcode
 from typing import Any, Protocol
 
 from celery.concurrency.base import BasePool
+from celery.exceptions import WorkerTerminate
 from celery.utils.log import get_logger
 
 from worker.frames import BatchReport, BatchRequest, LineBuffer, encode
@@ -55,7 +56,7 @@ class _Child:
     frames: LineBuffer = field(default_factory=LineBuffer)
 
 
-class GovernedPool(BasePool):  # type: ignore[misc]
+class GovernedPool(BasePool):
     """One child per CPU thread of the governor's budget; main thread only."""
 
     def __init__(self, limit: int | None = None, *, app: Any = None, **options: Any) -> None:
@@ -129,7 +130,7 @@ class GovernedPool(BasePool):  # type: ignore[misc]
     def _get_info(self) -> dict[str, Any]:
         children = self._children.values()
         return {
-            **super()._get_info(),
+            **super()._get_info(),  # type: ignore[misc]  # missing in the stubs
             "processes": [child.pid for child in children],
             "busy": sum(child.batch is not None for child in children),
         }
@@ -200,6 +201,9 @@ class GovernedPool(BasePool):  # type: ignore[misc]
             command, pass_fds=[theirs.fileno()], start_new_session=True, env=self._node.child_environment()
         )
         theirs.close()
+        if not ours.recv(1):
+            # Whatever it printed names the cause, e.g. a kind's module that cannot be imported.
+            raise WorkerTerminate(1)
         self._control = ours
         self._control_frames = LineBuffer()
         if self._hub is not None:
@@ -229,7 +233,10 @@ class GovernedPool(BasePool):  # type: ignore[misc]
     def _on_control(self) -> None:
         if self._control is None:
             return
-        data = self._control.recv(_READ_BYTES)
+        try:
+            data = self._control.recv(_READ_BYTES)
+        except OSError:
+            data = b""
         if not data:
             self._on_spawner_gone()
             return

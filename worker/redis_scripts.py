@@ -42,12 +42,11 @@ def _digest(script: Script) -> str:
 
 def run(client: redis.Redis, script: Script, keys: list[str], *arguments: str | int) -> Any:
     """Run a script and return its reply; loads it where the server does not know it yet."""
-    call = (_digest(script), len(keys), *keys, *arguments)
     try:
-        return client.evalsha(*call)
+        return client.evalsha(_digest(script), len(keys), *keys, *arguments)
     except NoScriptError:
         client.script_load(source(script))
-        return client.evalsha(*call)
+        return client.evalsha(_digest(script), len(keys), *keys, *arguments)
 
 
 def enqueue(pipeline: Pipeline, script: Script, keys: list[str], *arguments: str | int) -> None:

@@ -68,4 +68,3 @@ class Settings(BaseSettings):
         settings = cls(**values)  # type: ignore[arg-type]
         os.environ.update(settings.to_environment())
         return settings
-

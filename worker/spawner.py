@@ -40,11 +40,11 @@ class Spawner:
     def run(self) -> None:
         """Serve until the main process closes the control socket."""
         while True:
-            readable, _, _ = select.select([self._control, self._wake_read], [], [])
+            readable, _, _ = select.select([self._control.fileno(), self._wake_read], [], [])
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._report_ended_children()
-            if self._control in readable and not self._serve_requests():
+            if self._control.fileno() in readable and not self._serve_requests():
                 return
 
     def _serve_requests(self) -> bool:
@@ -97,7 +97,9 @@ def main(control_fd: int, parent_pid: int) -> None:
     die_with_parent(parent_pid)
     settings = Settings()
     load_kinds(settings.kind_modules)
-    Spawner(socket.socket(fileno=control_fd), settings).run()
+    control = socket.socket(fileno=control_fd)
+    control.sendall(b"\n")  # Ready: an empty frame.
+    Spawner(control, settings).run()
 
 
 if __name__ == "__main__":

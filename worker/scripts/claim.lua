@@ -1,11 +1,11 @@
 -- Takes up to n messages of one list under the caller's lease, in one step with their record.
 -- KEYS: leases, inflight, list.
--- ARGV: incarnation, n, expected estimate, expected mark, serial, most payload bytes.
+-- ARGV: incarnation, serial, expected estimate, expected mark, n, most payload bytes.
 -- Stops at the first message whose estimate or mark differs; a suspect or an
 -- unreadable message is taken alone.
 -- Returns {held, tag, payload, tag, payload, ...}: held = 0 when the lease is gone.
 if not lease_is_live(KEYS[1], ARGV[1]) then return {0} end
-local waiting = redis.call('LRANGE', KEYS[3], -tonumber(ARGV[2]), -1)
+local waiting = redis.call('LRANGE', KEYS[3], -tonumber(ARGV[5]), -1)
 local wanted, bytes = 0, 0
 for i = #waiting, 1, -1 do
   local estimate, mark = head_of(waiting[i])
@@ -17,7 +17,7 @@ end
 if wanted == 0 then return {1} end
 local claimed, record = {1}, {}
 for index, payload in ipairs(redis.call('RPOP', KEYS[3], wanted)) do
-  local tag = string.format('%s:%04d:%s', ARGV[5], index, KEYS[3])
+  local tag = string.format('%s:%04d:%s', ARGV[2], index, KEYS[3])
   record[#record + 1] = tag
   record[#record + 1] = payload
   claimed[#claimed + 1] = tag

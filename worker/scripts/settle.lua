@@ -1,13 +1,14 @@
 -- Settles messages of one lease: removes them, does the project's bookkeeping, pushes what follows.
 -- KEYS: inflight, delayed, dead. ARGV[1]: JSON list of entries. ARGV[2]: most dead jobs kept.
 -- An entry has a tag and an action:
---   done | failed  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?}
+--   done | failed | not_ready  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?}
 --   requeue        {attempts, estimate?}
 --   park           {attempts, delay_ms}
 --   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
 -- A tag that the lease no longer holds is refused: its message was given to somebody else.
 -- Returns {settled, refused}.
 local settled, refused = 0, 0
+local FINISHES = {done = true, failed = true, not_ready = true}
 
 local function finish_item(entry)
   local project = PREFIX .. entry.project
@@ -56,7 +57,7 @@ for _, entry in ipairs(cjson.decode(ARGV[1])) do
     else
       settled = settled + 1
       redis.call('HDEL', KEYS[1], entry.tag)
-      if entry.action == 'done' or entry.action == 'failed' then
+      if FINISHES[entry.action] then
         if entry.project then finish_item(entry) end
         if entry.report then
           redis.call('LPUSH', KEYS[3], entry.report)

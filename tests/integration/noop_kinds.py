@@ -1,0 +1,76 @@
+"""Holds job kinds without work, registered through the public hook (TIEPOINT_KIND_MODULES)."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+
+from governor.model import Estimate, Grant
+from tasks.errors import Failure, Reason
+from tasks.kind import Done, Failed, Kind, Outcome, Payload
+from tasks.store import Store
+
+MIB = 1024 * 1024
+
+
+class NoopPayload(Payload):
+    """What a no-op job may be told to do."""
+
+    number: int = 0
+    log: str | None = None
+    """A file to append one line to when the job runs."""
+    sleep_seconds: float = 0.0
+    allocate_bytes: int = 0
+    kill_once: str | None = None
+    """A file; where it is missing it is made and the child kills itself."""
+    kill_always: bool = False
+    fail: bool = False
+
+
+def run(payloads: Sequence[NoopPayload], grant: Grant, store: Store) -> Iterator[Outcome]:  # noqa: ARG001
+    """Do what each payload says."""
+    for payload in payloads:
+        _note(payload, len(payloads))
+        time.sleep(payload.sleep_seconds)
+        bytearray(payload.allocate_bytes)
+        if payload.kill_always or _must_die_once(payload):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if payload.fail:
+            failure = Failure(
+                name=f"job {payload.number}", reason=Reason.UNREADABLE, cause="told to", cure="none"
+            )
+            yield Failed(failure=failure)
+        else:
+            yield Done()
+
+
+def _note(payload: NoopPayload, batch: int) -> None:
+    if payload.log is not None:
+        with open(payload.log, "a") as log:  # noqa: PTH123 - append, one write
+            log.write(f"{payload.number} {batch} {os.getpid()}\n")
+
+
+def _must_die_once(payload: NoopPayload) -> bool:
+    if payload.kill_once is None:
+        return False
+    try:
+        os.close(os.open(payload.kill_once, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _kind(name: str, max_batch: int, stage: str) -> Kind:
+    return Kind(
+        name=name,
+        version=1,
+        stage=stage,
+        estimate=Estimate(
+            memory_fixed_bytes=4 * MIB, memory_per_item_bytes=MIB, max_batch=max_batch, io_slots=1
+        ),
+        payload=NoopPayload,
+        run=run,
+    )
+
+
+KINDS = (_kind("noop", 1, "noop"), _kind("noop.batch8", 8, "noop"), _kind("noop.batch32", 32, "noop"))

@@ -1,0 +1,62 @@
+"""Holds the Celery app of a governed worker; importing it connects to nothing.
+
+Started by ``tiepoint worker`` or plain ``celery -A worker.app worker``. Does
+not cover how jobs are pulled (:mod:`worker.consumer`).
+"""
+
+import warnings
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import CPendingDeprecationWarning
+from kombu import Exchange, Queue
+
+from tasks.catalog import load_kinds
+from worker.consumer import GovernedConsumer, PullStep
+from worker.settings import Settings
+
+# Celery announces on each lost connection that version 6 will cancel running
+# tasks then; we have decided (worker_cancel_long_running_tasks_on_connection_loss).
+warnings.filterwarnings("ignore", category=CPendingDeprecationWarning, module="celery")
+
+
+def create_app(settings: Settings) -> Celery:
+    """Return an app with one task and one queue per job kind."""
+    app = Celery("tiepoint", broker=settings.broker_url)
+    kinds = load_kinds(settings.kind_modules)
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        result_serializer="json",
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_queues=[Queue(name, Exchange(name), routing_key=name) for name in kinds],
+        task_send_sent_event=False,
+        worker_pool="worker.pool:GovernedPool",
+        worker_consumer=f"{GovernedConsumer.__module__}:{GovernedConsumer.__name__}",
+        worker_send_task_events=True,
+        # A rate-limited request would leave its batch and run without a reservation.
+        worker_disable_rate_limits=True,
+        worker_prefetch_multiplier=1,
+        worker_enable_prefetch_count_reduction=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_hijack_root_logger=True,
+        broker_connection_retry_on_startup=True,
+        broker_transport_options={"socket_timeout": 30, "health_check_interval": 10},
+        tiepoint_settings=settings,
+    )
+    for name in kinds:
+        app.task(name=name, bind=False)(_make_body(name))
+    app.steps["consumer"].add(PullStep)
+    return app
+
+
+def _make_body(name: str) -> Any:
+    def run_in_a_governed_worker(**_payload: Any) -> None:
+        raise RuntimeError(f"{name} runs only in a governed worker, under a reservation")
+
+    return run_in_a_governed_worker
+
+
+app = create_app(Settings())

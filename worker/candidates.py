@@ -1,0 +1,44 @@
+"""Decides in which order a node tries what waits for it. Pure; does not cover whether it may start."""
+
+from collections.abc import Mapping, Sequence
+
+from worker.claim import Head
+
+
+class WaitingTimes:
+    """Since when each head has been waiting here, and for what."""
+
+    def __init__(self) -> None:
+        self._since_ns: dict[tuple[str, str, str], int] = {}
+
+    def note(self, heads: Sequence[Head], now_ns: int) -> None:
+        """Remember new heads and forget those that are gone."""
+        present = {_identity(head) for head in heads}
+        self._since_ns = {identity: self._since_ns.get(identity, now_ns) for identity in present}
+
+    def since_ns(self, head: Head) -> int:
+        """Return when this head was first seen."""
+        return self._since_ns[_identity(head)]
+
+
+def _identity(head: Head) -> tuple[str, str, str]:
+    return (head.source, head.estimate_text, head.mark)
+
+
+def in_order(heads: Sequence[Head], stage_of: Mapping[str, int], times: WaitingTimes) -> list[Head]:
+    """Return heads in the order to try them.
+
+    Most urgent class first; then what was set aside as large (it has waited
+    for a node like this); then the latest pipeline stage, to finish before
+    starting; then the longest waiting.
+    """
+    return sorted(
+        heads,
+        key=lambda head: (
+            head.priority if not head.is_large else 0,
+            not head.is_large,
+            -stage_of.get(head.kind, 0),
+            times.since_ns(head),
+            head.source,
+        ),
+    )

@@ -1,0 +1,116 @@
+"""Holds one claimed message as the node sees it: its tag, its history, its Celery request.
+
+Does not decide what becomes of it (:mod:`worker.running_batch`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from celery.worker import state
+from kombu.transport import virtual
+
+from tasks.errors import Failure
+from worker.claim import Claimed
+from worker.envelope import read_message
+from worker.frames import Place
+
+
+class LeaseChannel:
+    """What a kombu message needs of a channel; acknowledging means settling under the lease.
+
+    Celery acknowledges by itself only what it will not run (revoked, expired)
+    and rejects what it cannot (unknown task, invalid message).
+    """
+
+    no_ack_consumers = None
+    decode_body = virtual.Channel.decode_body
+    codecs = virtual.Channel.codecs
+
+    def __init__(self, on_cancelled: Callable[[str], None], on_refused: Callable[[str], None]) -> None:
+        self._on_cancelled = on_cancelled
+        self._on_refused = on_refused
+
+    def basic_ack(self, tag: str, multiple: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002 - kombu's signature
+        """Settle a message that Celery discards."""
+        self._on_cancelled(tag)
+
+    def basic_reject(self, tag: str, requeue: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002 - kombu's signature
+        """Settle a message that Celery cannot run."""
+        self._on_refused(tag)
+
+
+@dataclass(slots=True, kw_only=True)
+class ClaimedItem:
+    """One claimed message; ``request`` is Celery's, None until Celery has received it."""
+
+    tag: str
+    message: virtual.Message
+    attempts: int
+    """How many children have died over it."""
+    lost: int
+    """How many nodes have died over it."""
+    place: Place | None
+    eta: str | None
+    job_id: str
+    request: Any = None
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """Return the job's keyword arguments."""
+        return dict(self.request.kwargs or {})
+
+    @property
+    def task(self) -> str:
+        """Return the task's name."""
+        return str(self.message.headers.get("task"))
+
+    @property
+    def name(self) -> str:
+        """Return what messages call this item."""
+        return self.place.item if self.place else self.job_id
+
+    def announce_failure(self, failure: Failure) -> None:
+        """Send Celery's event of a failed job, and end Celery's bookkeeping."""
+        if self.request is not None:
+            self.request.acknowledged = True
+            state.task_ready(self.request)
+            text = f"{failure.reason}: {failure.cause}"
+            self.request.send_event("task-failed", exception=text, traceback="")
+
+    def announce_return(self) -> None:
+        """Send Celery's event of a job that goes back to its queue, and end Celery's bookkeeping."""
+        self.request.acknowledged = True
+        state.task_ready(self.request)
+        self.request.send_event("task-rejected", requeue=True)
+
+
+def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
+    """Parse a claimed message.
+
+    Raises:
+        ValueError: it is not a task message.
+    """
+    fields = read_message(claimed.payload)
+    history = fields.pop("tiepoint", {})
+    headers = fields["headers"]
+    eta = headers.pop("eta", None)
+    message = virtual.Message(fields, channel=channel)  # type: ignore[arg-type]  # quacks as needed
+    message.delivery_tag = claimed.tag
+    return ClaimedItem(
+        tag=claimed.tag,
+        message=message,
+        attempts=int(history.get("attempts", 0)),
+        lost=int(history.get("lost", 0)),
+        place=_place(headers),
+        eta=eta,
+        job_id=str(headers.get("id")),
+    )
+
+
+def _place(headers: Mapping[str, Any]) -> Place | None:
+    parts = [headers.get(name) for name in ("project", "stage", "item")]
+    if not all(isinstance(part, str) for part in parts):
+        return None
+    project, stage, item = parts
+    return Place(project=str(project), stage=str(stage), item=str(item))

@@ -1,0 +1,124 @@
+"""Puts the puller into Celery: a consumer whose tasks come from reserved claims, not from BRPOP.
+
+Celery keeps its own parts: events, remote control, revocation, reconnecting,
+shutdown. Does not cover pulling itself (:mod:`worker.puller`).
+"""
+
+from typing import Any
+
+import kombu
+from celery import bootsteps
+from celery.worker.consumer import Consumer
+
+from worker.node import node_of
+from worker.puller import Puller
+
+
+class GovernedConsumer(Consumer):
+    """Celery's consumer; requests born inside a claim are collected, not submitted.
+
+    The default strategy captures ``on_task_request``, so received events,
+    revoked and expired tasks, unknown tasks and decode errors stay stock.
+    """
+
+    puller: Puller
+    task_consumer: Any
+
+    def __init__(self, on_task_request: Any, **options: Any) -> None:  # noqa: ARG002 - the stock way to the pool
+        self._collected: list[Any] = []
+        super().__init__(self._collected.append, **options)
+
+    def receive(self, message: Any) -> list[Any]:
+        """Pass one message through Celery's reception; return the requests born of it (none or one)."""
+        self._collected.clear()
+        self.task_consumer._receive_callback(message)  # noqa: SLF001 - kombu's entry, held by a contract test
+        born = list(self._collected)
+        self._collected.clear()
+        return born
+
+
+class QueueConsumer(kombu.Consumer):
+    """Stands in for Celery's task consumer: the same calls, but nothing is popped from a queue.
+
+    So ``active_queues``, ``add_consumer`` and ``cancel_consumer`` (and
+    Flower's buttons) work unchanged.
+    """
+
+    puller: Puller
+    _queues: dict[str, Any]
+
+    def consume(self, no_ack: bool | None = None) -> None:  # noqa: ARG002, FBT001 - kombu's signature
+        """Pull from the selected queues."""
+        self.puller.consume([queue.name for queue in self.queues])
+
+    def cancel(self) -> None:
+        """Pull from no queue."""
+        self.puller.consume([])
+
+    close = cancel
+
+    def cancel_by_queue(self, queue: Any) -> None:
+        """Pull from one queue less."""
+        self._queues.pop(_queue_name(queue), None)
+        self.consume()
+
+    def consuming_from(self, queue: Any) -> bool:
+        """Tell whether a queue is pulled from."""
+        return self.puller.consumes(_queue_name(queue))
+
+    def qos(self, *_: Any, **__: Any) -> None:
+        """Ignore prefetch counts: nothing is prefetched."""
+
+
+def _queue_name(queue: Any) -> str:
+    return str(getattr(queue, "name", queue))
+
+
+class PullStep(bootsteps.StartStopStep):
+    """Replaces the consumer that Celery's ``Tasks`` step has built, before it consumes anything."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **options: Any) -> None:
+        super().__init__(consumer, **options)
+        self._node = node_of(consumer.app)
+        self._puller = Puller(self._node, consumer.pool, consumer.receive)
+        consumer.puller = self._puller
+
+    def start(self, consumer: Any) -> None:
+        """Connect, and put our consumer in place."""
+        stock = consumer.task_consumer
+        ours = QueueConsumer(
+            consumer.connection,
+            queues=list(consumer.app.amqp.queues.consume_from.values()),
+            accept=stock.accept,
+            on_decode_error=consumer.on_decode_error,
+            auto_declare=False,
+        )
+        ours.puller = self._puller
+        consumer.task_consumer = ours
+        self._puller.connect()
+
+    def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
+        """Listen in Celery's event loop."""
+        self._puller.register(hub)
+
+    def stop(self, _consumer: Any) -> None:
+        """Claim nothing more."""
+        self._puller.stop()
+
+    def shutdown(self, _consumer: Any) -> None:
+        """Settle, and give the rest back."""
+        self._puller.shutdown()
+
+    def info(self, _consumer: Any) -> dict[str, Any]:  # type: ignore[override]  # the stubs say None
+        """Return the governor's state for ``inspect stats``."""
+        governor = self._node.governor
+        return {
+            "governor": {
+                **self._puller.describe(),
+                "profile": self._node.settings.profile,
+                "counters": self._puller.counters(),
+                "decisions": [entry.sentence() for entry in governor.trace()[-8:]],
+            }
+        }

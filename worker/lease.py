@@ -1,0 +1,112 @@
+"""Holds a node's lease: renews it in a thread that no job and no claim can block.
+
+Claimed messages belong to the lease. When it ends, any other node gives them
+back to their lists. Only Redis TIME counts. Does not cover what is claimed.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import redis
+from celery.utils.log import get_logger
+
+from worker import keys
+from worker.connections import plain_client
+from worker.redis_scripts import Script, run
+
+log = get_logger(__name__)
+
+
+class Lease:
+    """The lease of one process start ("incarnation").
+
+    ``ensure`` and ``release`` are called by the main thread, the renewals run
+    in a daemon thread with a connection of its own.
+    """
+
+    def __init__(
+        self, redis_url: str, node_name: str, seconds: float, describe: Callable[[], dict[Any, Any]]
+    ) -> None:
+        self.incarnation = f"{node_name}|{uuid.uuid4().hex[:12]}"
+        self.given_back = 0
+        """Messages of dead nodes that this node has given back to their lists."""
+        self._url = redis_url
+        self._node_key = keys.node(node_name)
+        self._milliseconds = int(seconds * 1000)
+        self._describe = describe
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def inflight_key(self) -> str:
+        """Return the hash of what this incarnation holds."""
+        return keys.inflight(self.incarnation)
+
+    def ensure(self, client: redis.Redis) -> None:
+        """Take the lease (again), and keep it renewed from now on.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached.
+        """
+        self._renew(client, create=True)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+            self._thread.start()
+
+    def release(self, client: redis.Redis) -> int:
+        """End the lease; what it still holds goes back at once. Returns how many messages."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        client.delete(self._node_key)
+        return int(run(client, Script.RELEASE, [keys.LEASES, self.inflight_key], self.incarnation))
+
+    def renew_soon(self) -> None:
+        """Renew now: something was parked that may be due before the next renewal."""
+        self._wake.set()
+
+    def _keep(self) -> None:
+        client = plain_client(self._url)
+        while not self._stopped:
+            wait_seconds = self._renew_or_complain(client)
+            self._wake.wait(wait_seconds)
+            self._wake.clear()
+        client.close()
+
+    def _renew_or_complain(self, client: redis.Redis) -> float:
+        """Renew once; returns the seconds to the next time."""
+        third_seconds = self._milliseconds / 3000
+        try:
+            next_due_ms = self._renew(client, create=False)
+        except redis.RedisError as error:
+            log.warning("the lease could not be renewed: %s", error)
+            return third_seconds / 4
+        if next_due_ms < 0:
+            return third_seconds
+        return min(third_seconds, next_due_ms / 1000 + 0.002)
+
+    def _renew(self, client: redis.Redis, *, create: bool) -> int:
+        """Renew, give back what dead nodes held, return what is due; the ms to the next due message or -1."""
+        owned, given_back, _due, next_due_ms = run(
+            client,
+            Script.RENEW,
+            [keys.LEASES, keys.TICK, keys.DELAYED],
+            self.incarnation,
+            self._milliseconds,
+            int(create),
+            keys.INFLIGHT_PREFIX,
+        )
+        if given_back:
+            self.given_back += given_back
+            log.warning("gave %d messages of a dead node back to their queues", given_back)
+        if not owned and not create:
+            log.error("the lease had ended (a frozen process or a long outage); taking a new one")
+            return self._renew(client, create=True)
+        client.hset(self._node_key, mapping=self._describe())
+        client.pexpire(self._node_key, self._milliseconds)
+        return int(next_due_ms)

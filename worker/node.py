@@ -1,0 +1,71 @@
+"""Holds what one node is: its settings, job kinds, hardware and governor.
+
+Does not cover the queue (:mod:`worker.puller`) or the registry of nodes in
+Redis (:mod:`worker.lease`).
+"""
+
+import os
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from governor import policy as policies
+from governor.governor import Governor
+from governor.model import Snapshot
+from governor.profile import read_profile
+from governor.snapshot import capture_snapshot
+from tasks.catalog import load_kinds
+from worker.settings import Settings
+
+_PROC_ROOT = Path("/proc")
+_SNAPSHOT_REUSE_NS = 250_000_000
+"""The worker takes at most one snapshot per 250 ms (spec: governor, section 6)."""
+
+
+class Node:
+    """One governed worker process on one machine or partition; main thread only, but for the governor."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.kinds = load_kinds(settings.kind_modules)
+        self.profile = read_profile(
+            partition_memory_bytes=settings.memory_bytes, partition_cpus=settings.cpus, proc_root=_PROC_ROOT
+        )
+        self.policy = policies.named(policies.PolicyName(settings.profile), self.profile)
+        self.governor = Governor(self.profile, self.policy, now_ns=time.monotonic_ns, capture=self._capture)
+        self._snapshot: Snapshot | None = None
+
+    @property
+    def cpu_budget_threads(self) -> int:
+        """Return how many CPU threads jobs may use."""
+        return self.profile.logical_cpus - self.policy.cpu_reserve_threads
+
+    def snapshot(self) -> Snapshot:
+        """Return a reading of the machine that is at most 250 ms old.
+
+        Raises:
+            SnapshotError: the machine cannot be read; nothing may start.
+        """
+        now_ns = time.monotonic_ns()
+        if self._snapshot is None or now_ns - self._snapshot.captured_at_ns > _SNAPSHOT_REUSE_NS:
+            self._snapshot = self._capture()
+        return self._snapshot
+
+    def _capture(self) -> Snapshot:
+        return capture_snapshot(_PROC_ROOT, time.monotonic_ns)
+
+    def child_environment(self) -> dict[str, str]:
+        """Return the environment of the pool's processes.
+
+        BLAS starts its threads at import and would start one per core in
+        every child; kinds that want more ask for it within their grant.
+        """
+        single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        return {**os.environ, **self.settings.to_environment(), **single}
+
+
+@cache
+def node_of(app: Any) -> Node:
+    """Return the node that a Celery app's worker is, made at the first call."""
+    return Node(app.conf.tiepoint_settings or Settings())

@@ -1,0 +1,349 @@
+"""Pulls work: look at the queues, reserve, claim, hand the batch to a child. Nothing is claimed unreserved.
+
+The consumer step (:mod:`worker.consumer`) drives it from Celery's event loop;
+everything here runs in the main thread. Does not decide what becomes of a
+claimed item (:mod:`worker.running_batch`).
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+from celery.utils.log import get_logger
+
+from governor.errors import SnapshotError
+from governor.ledger import Reservation
+from governor.model import UINT64_MAX, Decision, DecisionReason, Estimate, Verdict
+from tasks.catalog import STAGES
+from tasks.errors import Failure
+from tasks.kind import Kind
+from tasks.store import Store
+from worker import refusals
+from worker.candidates import WaitingTimes, in_order
+from worker.claim import Head, LeaseLostError, QueueView, set_aside
+from worker.claimed_item import ClaimedItem
+from worker.connections import TrackedClient, plain_client
+from worker.doorbell import Doorbell
+from worker.lease import Lease
+from worker.node import Node
+from worker.pool import GovernedPool
+from worker.reception import Reception
+from worker.redis_scripts import load_all
+from worker.running_batch import BatchServices, RunningBatch
+from worker.settle import Settler
+
+log = get_logger(__name__)
+
+_RETRY_SECONDS = 0.25
+"""A head that waits for the machine is tried again after this."""
+_SWEEP_SECONDS = 5.0
+"""Bounds the damage of a lost wake-up."""
+_SET_ASIDE_AFTER_NS = 1_000_000_000
+_BLOCKED_AFTER_NS = 30_000_000_000
+_GOVERNOR_WAKES = {DecisionReason.SLOTS_BUSY}
+"""Only a release can end these waits, and a release wakes us."""
+
+
+class Puller:
+    """The node's loop over its queues."""
+
+    def __init__(self, node: Node, pool: GovernedPool, receive: Callable[[Any], list[Any]]) -> None:
+        self._node = node
+        self._pool = pool
+        self._stage_of = {
+            kind.name: STAGES.index(kind.stage) if kind.stage in STAGES else len(STAGES)
+            for kind in node.kinds.values()
+        }
+        settings = node.settings
+        self.lease = Lease(settings.redis_url, settings.name, settings.lease_seconds, self.describe)
+        self.settler = Settler(self.lease)
+        self._reception = Reception(
+            Store(settings.store, settings.import_roots), self.settler, receive, self._cancel_running
+        )
+        self._services = BatchServices(
+            governor=node.governor,
+            settler=self.settler,
+            record_failure=self._reception.record_failure,
+            on_over=self._on_batch_over,
+        )
+        self._bell = Doorbell(self._on_ring)
+        self._client = plain_client(settings.redis_url)
+        self._tracked: TrackedClient | None = None
+        self._queues: QueueView | None = None
+        self._hub: Any = None
+        self._kinds: tuple[Kind, ...] = ()
+        self._batches: set[RunningBatch] = set()
+        self._times = WaitingTimes()
+        self._last_wait: str | None = None
+        self._is_pulling = self._is_busy = self._retry_is_due = False
+        self.claims = self.empty_claims = self.messages = self.wake_ups = 0
+        node.governor.subscribe(self._on_governor_change)
+
+    # -- Life in Celery's consumer ----------------------------------------------------
+
+    def connect(self) -> None:
+        """Open the connections and take the lease.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached.
+        """
+        self.disconnect()
+        load_all(self._client)
+        self._tracked = TrackedClient(self._node.settings.redis_url)
+        self._queues = QueueView(self._tracked, self.lease)
+        self.lease.ensure(self._client)
+        self._is_pulling = True
+
+    def register(self, hub: Any) -> None:
+        """Listen in Celery's event loop, and pull what is there."""
+        self._hub = hub
+        self._retry_is_due = False
+        self._bell.register(hub)
+        if self._tracked is not None:
+            hub.add_reader(self._tracked.fileno(), self._on_invalidation)
+        hub.call_repeatedly(_SWEEP_SECONDS, self._sweep)
+        self._bell.ring()
+
+    def consume(self, kind_names: list[str]) -> None:
+        """Pull these kinds from now on (``celery control add_consumer / cancel_consumer``)."""
+        self._kinds = tuple(self._node.kinds[name] for name in kind_names if name in self._node.kinds)
+        self._bell.ring()
+
+    def _cancel_running(self, tag: str) -> None:
+        any(batch.cancel(tag) for batch in tuple(self._batches))
+        self._bell.ring()
+
+    def consumes(self, kind_name: str) -> bool:
+        """Tell whether this kind is pulled."""
+        return any(kind.name == kind_name for kind in self._kinds)
+
+    def stop(self) -> None:
+        """Claim nothing more; running batches go on."""
+        self._is_pulling = False
+
+    def disconnect(self) -> None:
+        """Close the tracked connection; the loop's reader must be gone already or going."""
+        if self._tracked is not None:
+            if self._hub is not None:
+                self._hub.remove(self._tracked.fileno())
+            self._tracked.close()
+            self._tracked = self._queues = None
+
+    def shutdown(self) -> None:
+        """Settle what is finished and end the lease: what is left goes back at once."""
+        self.stop()
+        try:
+            self.settler.flush(self._client)
+            given_back = self.lease.release(self._client)
+            log.info("lease released, %d messages given back", given_back)
+        except redis.RedisError as error:
+            log.warning("the lease could not be released and will run out: %s", error)
+        self._hub = None
+        self.disconnect()
+        self._client.close()
+
+    def describe(self) -> dict[str, str]:
+        """Return the node's entry in the registry; called by the lease's thread."""
+        governor = self._node.governor
+        free = governor.availability()
+        return {
+            "name": self._node.settings.name,
+            "pressure": str(governor.pressure()),
+            "budget_memory_bytes": str(free.budget.memory_bytes),
+            "reserved_memory_bytes": str(free.reserved.memory_bytes),
+            "budget_cpu_threads": str(free.budget.cpu_threads),
+            "reserved_cpu_threads": str(free.reserved.cpu_threads),
+            "active_reservations": str(free.active_reservations),
+            "waits_for": self._last_wait or "",
+        }
+
+    def counters(self) -> dict[str, int]:
+        """Return counts since the start, for ``inspect stats``."""
+        return {
+            "claims": self.claims,
+            "empty_claims": self.empty_claims,
+            "messages": self.messages,
+            "wake_ups": self.wake_ups,
+            "settled": self.settler.settled,
+            "refused_settlements": self.settler.refused,
+            "given_back": self.lease.given_back,
+            "running_batches": len(self._batches),
+        }
+
+    # -- What wakes the loop ----------------------------------------------------------
+
+    def _on_governor_change(self) -> None:
+        if not self._is_busy:  # Our own reservations and empty claims must not wake us.
+            self._bell.ring()
+
+    def _on_invalidation(self) -> None:
+        if self._tracked is None:
+            return
+        self.wake_ups += 1
+        self._tracked.drain()
+        self.pull()
+
+    def _on_ring(self) -> None:
+        self.flush()
+        self.pull()
+
+    def _retry(self) -> None:
+        self._retry_is_due = False
+        self.pull()
+
+    def _sweep(self) -> None:
+        self.pull()
+        if self._node.settings.single_node:
+            self._fail_blocked()
+
+    def flush(self) -> None:
+        """Settle what is finished.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached; Celery reconnects, nothing is lost.
+        """
+        self.settler.flush(self._client)
+
+    # -- Pull: look, reserve, claim, dispatch -----------------------------------------
+
+    def pull(self) -> None:
+        """Take work until nothing that waits can start here."""
+        if self._is_busy or not self._is_pulling:
+            return
+        self._is_busy = True
+        try:
+            while self._has_free_thread() and self._take_one_batch():
+                pass
+        except LeaseLostError:
+            log.error("the lease had ended before a claim; taking a new one")
+            self.lease.ensure(self._client)
+            self._bell.ring()
+        finally:
+            self._is_busy = False
+
+    def _has_free_thread(self) -> bool:
+        return self._node.governor.availability().available.cpu_threads > 0
+
+    def _take_one_batch(self) -> bool:
+        """Start the first candidate that may; False when none may."""
+        if self._queues is None or not self._kinds:
+            return False
+        heads = self._queues.look(self._kinds, self._node.governor.availability().available.memory_bytes)
+        self._times.note(heads, time.monotonic_ns())
+        waits: list[Decision] = []
+        for head in in_order(heads, self._stage_of, self._times):
+            wait = self._try(self._queues, head)
+            if wait is None:
+                return True
+            waits.append(wait)
+        self._on_nothing_started(waits)
+        return False
+
+    def _try(self, queues: QueueView, head: Head) -> Decision | None:
+        """Reserve for a head and claim; None when the queues have changed, else why it must wait."""
+        estimate = head.estimate(self._node.kinds[head.kind].estimate)
+        if head.mark == "bad" or estimate is None:
+            self._refuse(head, refusals.malformed(head))
+            return None
+        try:
+            decision, reservation = self._reserve(head, estimate)
+        except SnapshotError as error:
+            log.error("the machine cannot be read, nothing is started: %s", error)
+            return _no_snapshot(str(error))
+        if reservation is not None:
+            self._claim_under(queues, reservation, head)
+            return None
+        if decision.verdict is Verdict.REJECT:
+            self._reject(head, decision)
+            return None
+        if self._has_waited_for_memory(head, decision):
+            set_aside(self._client, head, decision.needed_memory_bytes or 0)
+        return decision
+
+    def _reserve(self, head: Head, estimate: Estimate) -> tuple[Decision, Reservation | None]:
+        waiting_items = 1 if head.is_large or head.mark == "solo" else head.count
+        return self._node.governor.reserve(
+            self._node.snapshot(), estimate, head.kind, waiting_items=waiting_items
+        )
+
+    def _claim_under(self, queues: QueueView, reservation: Reservation, head: Head) -> None:
+        """Claim up to the granted batch; without anything to run the reservation ends at once."""
+        self.claims += 1
+        is_dispatched = False
+        try:
+            claimed = queues.claim(head, reservation.grant.batch)
+            self.messages += len(claimed)
+            self.empty_claims += not claimed
+            is_dispatched = self._dispatch(self._reception.receive(claimed, head.kind), reservation)
+        finally:
+            if not is_dispatched:
+                self._node.governor.release(reservation)
+
+    def _dispatch(self, items: list[ClaimedItem], reservation: Reservation) -> bool:
+        """Hand a batch to the pool; False where there is nothing to run."""
+        if not items:
+            return False
+        if len(items) < reservation.grant.batch:
+            self._node.governor.shrink(reservation, len(items))
+        kind = self._node.kinds[reservation.kind]
+        batch = RunningBatch(items, kind, reservation, self._services)
+        self._batches.add(batch)
+        self._pool.submit(batch)
+        return True
+
+    def _on_batch_over(self, batch: RunningBatch) -> None:
+        self._batches.discard(batch)
+
+    def _on_nothing_started(self, waits: list[Decision]) -> None:
+        """Arrange to try again, and note why, for the registry and the log."""
+        reason = waits[0].sentence() if waits else None
+        if reason != self._last_wait and reason is not None and waits[0].reason not in _GOVERNOR_WAKES:
+            log.info("waiting: %s", reason)
+        self._last_wait = reason
+        if any(wait.reason not in _GOVERNOR_WAKES for wait in waits) and not self._retry_is_due:
+            self._retry_is_due = True
+            self._hub.call_later(_RETRY_SECONDS, self._retry)
+
+    # -- What cannot run here ---------------------------------------------------------
+
+    def _has_waited_for_memory(self, head: Head, decision: Decision) -> bool:
+        waited_ns = time.monotonic_ns() - self._times.since_ns(head)
+        is_short = decision.reason is DecisionReason.INSUFFICIENT_MEMORY
+        return is_short and not head.is_large and waited_ns > _SET_ASIDE_AFTER_NS
+
+    def _reject(self, head: Head, decision: Decision) -> None:
+        """Move what this node can never run out of the way; without other nodes, fail it."""
+        if decision.reason is DecisionReason.INVALID_ESTIMATE:
+            self._refuse(head, refusals.malformed(head))
+        elif self._node.settings.single_node:
+            self._refuse(head, refusals.too_large(decision))
+        else:
+            set_aside(self._client, head, decision.needed_memory_bytes or 0)
+
+    def _fail_blocked(self) -> None:
+        """With nothing running here and no other node to come, fail what has not fitted for 30 s."""
+        if self._queues is None or not self._kinds or self._batches:
+            return
+        now_ns = time.monotonic_ns()
+        heads = self._queues.look(self._kinds, UINT64_MAX)
+        self._times.note(heads, now_ns)
+        large = [head for head in heads if head.is_large]
+        for head in large:
+            estimate = head.estimate(self._node.kinds[head.kind].estimate)
+            if estimate is None or now_ns - self._times.since_ns(head) < _BLOCKED_AFTER_NS:
+                continue
+            decision = self._node.governor.decide(self._node.snapshot(), estimate, head.kind)
+            if not decision.is_admitted:
+                self._refuse(head, refusals.too_large(decision))
+
+    def _refuse(self, head: Head, failure: Failure) -> None:
+        """Claim one message without a reservation, to fail it: no code of a job runs."""
+        if self._queues is not None:
+            for message in self._queues.claim(head, 1):
+                self._reception.refuse(message, head.kind, failure)
+            self._bell.ring()
+
+
+def _no_snapshot(detail: str) -> Decision:
+    return Decision(verdict=Verdict.WAIT, reason=DecisionReason.STALE_SNAPSHOT, detail=detail)

@@ -1,0 +1,129 @@
+"""Turns claimed messages into items: reads them, parks the early ones, passes them through Celery.
+
+Celery's own reception sends the event ``task-received``, honours revocation and
+expiry, and refuses unknown tasks; what it does not want run is settled here.
+Does not cover running (:mod:`worker.running_batch`).
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from celery.utils.log import get_logger
+
+from tasks.errors import Failure, StoreError
+from tasks.store import Store
+from worker import refusals
+from worker.claim import Claimed
+from worker.claimed_item import ClaimedItem, LeaseChannel, read_item
+from worker.settle import Settler, failed_entry
+
+log = get_logger(__name__)
+
+
+class Reception:
+    """Receives claimed messages; main thread only.
+
+    ``receive`` passes a message to Celery and returns the requests born of
+    it. ``cancel_running`` is told of a tag that Celery discards while it runs.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settler: Settler,
+        receive: Callable[[Any], list[Any]],
+        cancel_running: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._settler = settler
+        self._receive = receive
+        self._cancel_running = cancel_running
+        self._channel = LeaseChannel(self._on_cancelled, self._on_refused)
+        self._receiving: dict[str, ClaimedItem] = {}
+
+    def receive(self, claimed: list[Claimed], kind: str) -> list[ClaimedItem]:
+        """Return the items to run; the others are settled."""
+        items = []
+        for message in claimed:
+            item = self._read(message, kind)
+            if item is not None and not self._is_parked(item) and self._is_accepted(item, kind):
+                items.append(item)
+        return items
+
+    def refuse(self, message: Claimed, kind: str, failure: Failure) -> None:
+        """Fail a claimed message without running it."""
+        item = self._read(message, kind)
+        if item is not None:
+            self._fail(item, kind, refusals.named(failure, item.name))
+
+    def record_failure(self, item: ClaimedItem, failure: Failure) -> None:
+        """Write a failure that no child could write into the project's store."""
+        if item.place is None:
+            return
+        try:
+            project = self._store.project(item.place.project)
+            project.record_failure(item.place.stage, item.place.item, failure)
+        except StoreError as error:
+            log.error("the failure of %s could not be recorded: %s", item.name, error)
+
+    def _read(self, message: Claimed, kind: str) -> ClaimedItem | None:
+        try:
+            return read_item(message, self._channel)
+        except (ValueError, KeyError, TypeError) as error:
+            log.error("a message of %s cannot be read and is dropped: %s", kind, error)
+            report = refusals.undecodable_report(kind, error)
+            self._settler.add({"tag": message.tag, "action": "failed", "report": report})
+            return None
+
+    def _is_parked(self, item: ClaimedItem) -> bool:
+        """Park a message with a time of arrival in Redis, never in this worker."""
+        delay_ms = _delay_ms(item.eta)
+        if delay_ms > 0:
+            self._settler.add({"tag": item.tag, "action": "park", "attempts": 0, "delay_ms": delay_ms})
+        return delay_ms > 0
+
+    def _is_accepted(self, item: ClaimedItem, kind: str) -> bool:
+        self._receiving[item.tag] = item
+        try:
+            requests = self._receive(item.message)
+        finally:
+            del self._receiving[item.tag]
+        if not requests:
+            return False
+        item.request = requests[0]
+        if item.request.name == kind:
+            return True
+        self._fail(item, kind, refusals.unknown_task(item.name, str(item.request.name), kind))
+        return False
+
+    def _on_cancelled(self, tag: str) -> None:
+        """Celery discards a message: it was revoked or has expired, before or while running."""
+        item = self._receiving.get(tag)
+        if item is None:
+            self._cancel_running(tag)
+        else:
+            self._fail(item, item.task, refusals.cancelled(item.name))
+
+    def _on_refused(self, tag: str) -> None:
+        """Celery does not know the task, or cannot read the message."""
+        item = self._receiving[tag]
+        self._fail(item, item.task, refusals.unknown_task(item.name, item.task))
+
+    def _fail(self, item: ClaimedItem, kind: str, failure: Failure) -> None:
+        log.warning("%s %s failed: %s", kind, failure.name, failure.cause)
+        self.record_failure(item, failure)
+        self._settler.add(failed_entry(item, kind, failure))
+        item.announce_failure(failure)
+
+
+def _delay_ms(eta: str | None) -> int:
+    """Return the milliseconds until a message's time of arrival; 0 = now."""
+    if not eta:
+        return 0
+    try:
+        due = datetime.fromisoformat(eta)
+    except ValueError:
+        return 0  # Run now rather than never.
+    due = due if due.tzinfo else due.replace(tzinfo=UTC)
+    return max(0, int((due - datetime.now(UTC)).total_seconds() * 1000))

@@ -1,0 +1,66 @@
+"""Words the failures that the main process itself finds: what no child ever ran. Pure."""
+
+import json
+from dataclasses import replace
+
+from governor.model import Decision
+from tasks.errors import Failure, Reason
+from worker.claim import Head
+
+
+def malformed(head: Head) -> Failure:
+    """Return the failure of a message that is unreadable or has an invalid estimate."""
+    if head.mark == "bad":
+        return Failure(
+            name=head.kind,
+            reason=Reason.UNDECODABLE_MESSAGE,
+            cause="the message is not a task message",
+            cure="Send it with a Celery client.",
+        )
+    return Failure(
+        name=head.kind,
+        reason=Reason.INVALID_ESTIMATE,
+        cause=f"the header `estimate` is not a valid estimate: {head.estimate_text[:200]}",
+        cure="Leave the header out, or send an estimate as docs/governor.md describes it.",
+    )
+
+
+def too_large(decision: Decision) -> Failure:
+    """Return the failure of an item that no node here can ever take."""
+    return Failure(
+        name="",
+        reason=Reason.NEEDS_BIGGER_NODE,
+        cause=decision.detail,
+        cure="Free memory, raise --memory, lower --max-image-size, or use --profile dedicated.",
+    )
+
+
+def unknown_task(name: str, task: str, queue: str | None = None) -> Failure:
+    """Return the failure of a task that is not known here, or came through the wrong queue."""
+    where = f"does not belong into the queue {queue}" if queue else "is not known here"
+    return Failure(
+        name=name,
+        reason=Reason.UNKNOWN_TASK,
+        cause=f"the task {task} {where}",
+        cure="Send each kind to the queue of its own name.",
+    )
+
+
+def cancelled(name: str) -> Failure:
+    """Return the failure of a job that was revoked or has expired."""
+    return Failure(
+        name=name,
+        reason=Reason.CANCELLED,
+        cause="the job was revoked, or expired before it started",
+        cure="Resume the project to run it again.",
+    )
+
+
+def named(failure: Failure, name: str) -> Failure:
+    """Return the same failure under the name of its item."""
+    return replace(failure, name=name)
+
+
+def undecodable_report(kind: str, error: Exception) -> str:
+    """Return the report of a message that has no readable identity."""
+    return json.dumps({"kind": kind, "reason": Reason.UNDECODABLE_MESSAGE, "cause": str(error)})

@@ -1,0 +1,221 @@
+"""Holds one batch from dispatch to release: settles its items, tells Celery's events, records, releases.
+
+The only place that decides what becomes of a claimed item once it was given
+to a child. Does not talk to Redis itself (:mod:`worker.settle`).
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from celery.utils.log import get_logger
+
+from governor.governor import Governor
+from governor.ledger import Reservation
+from tasks.errors import Failure, Reason
+from tasks.kind import Kind
+from worker import refusals
+from worker.claimed_item import ClaimedItem
+from worker.frames import BatchReport, BatchRequest
+from worker.settle import Settler, failed_entry, settlement
+
+log = get_logger(__name__)
+
+MAX_ATTEMPTS = 3
+MAX_LOST_NODES = 10
+_BACK_OFF_MS = (1_000, 5_000, 15_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchServices:
+    """What every batch of a node needs."""
+
+    governor: Governor
+    settler: Settler
+    record_failure: Callable[[ClaimedItem, Failure], None]
+    """Writes a failure that no child could write into the project's store."""
+    on_over: Callable[["RunningBatch"], None]
+
+
+class RunningBatch:
+    """One reservation, one child call; main thread only.
+
+    The reservation is released exactly once: after the report, or when the
+    child is dead and reaped.
+    """
+
+    def __init__(
+        self, items: Sequence[ClaimedItem], kind: Kind, reservation: Reservation, services: BatchServices
+    ) -> None:
+        self.request = BatchRequest(
+            batch_id=uuid.uuid4().hex,
+            kind=kind.name,
+            payloads=tuple(item.payload for item in items),
+            places=tuple(item.place for item in items),
+            grant=reservation.grant,
+        )
+        self._kind = kind
+        self._reservation = reservation
+        self._services = services
+        self._settler = services.settler
+        self._open: dict[int, ClaimedItem] = dict(enumerate(items))
+        self._project = next((item.place.project for item in items if item.place), None)
+        self._dispatched_ns = time.monotonic_ns()
+        self._was_cancelled = False
+        self._is_over = False
+
+    # -- What the pool tells ----------------------------------------------------------
+
+    def on_started(self, pid: int) -> None:
+        """Tell Celery that every item of the batch runs."""
+        for item in self._open.values():
+            item.request.on_accepted(pid, time.monotonic())
+
+    def on_outcome(self, index: int, outcome: dict[str, Any]) -> None:
+        """Settle one item as the child says."""
+        item = self._open.pop(index, None)
+        if item is None:
+            return  # Cancelled meanwhile: it is settled already.
+        match outcome["action"]:
+            case "done":
+                self._finish(item, outcome)
+            case "not_ready":
+                log.warning("%s %s: %s; it is planned again", self._kind.name, item.name, outcome["cause"])
+                self._finish(item, outcome)
+            case "failed":
+                failure = Failure(**{**outcome["failure"], "reason": Reason(outcome["failure"]["reason"])})
+                self._fail(item, failure)
+            case "needs":
+                self._give_back(item, estimate=outcome["estimate"])
+            case "transient":
+                self._back_off(item, outcome["cause"])
+            case "suspect":
+                self._suspect(item, outcome["cause"])
+
+    def on_report(self, report: BatchReport) -> None:
+        """Record what was measured; give back what the callback did not reach."""
+        for index in tuple(self._open):
+            self._give_back(self._open.pop(index))
+        self._record(report)
+        if not report.retire:
+            self._release()
+
+    def on_child_gone(self, cause: str) -> None:
+        """Treat the items in the callback's window as suspects, give the rest back untouched."""
+        suspects = sorted(self._open)[: self._kind.window(self.request.grant)]
+        for index in sorted(self._open, reverse=True):
+            item = self._open.pop(index)
+            if index in suspects and not self._was_cancelled:
+                self._suspect(item, cause)
+            else:
+                self._give_back(item)
+        self._release()
+
+    def cancel(self, tag: str) -> bool:
+        """Take an item out that Celery was told to revoke; True if it was one of ours."""
+        index = next((index for index, item in self._open.items() if item.tag == tag), None)
+        if index is None:
+            return False
+        self._was_cancelled = True
+        item = self._open.pop(index)
+        self._settler.add(failed_entry(item, self._kind.name, refusals.cancelled(item.name)))
+        return True
+
+    # -- What becomes of an item ------------------------------------------------------
+
+    def _finish(self, item: ClaimedItem, outcome: dict[str, Any]) -> None:
+        entry = {**settlement(item, outcome["action"]), "pushes": outcome.get("pushes", [])}
+        if "continuation" in outcome:
+            entry["continuation"] = json.dumps(outcome["continuation"])
+            entry["continue_at"] = outcome["continue_at"]
+        if "progress" in outcome:
+            entry["progress"] = outcome["progress"]
+        self._settler.add(entry)
+        item.request.acknowledged = True
+        item.request.on_success((False, None, self._elapsed_seconds()))
+
+    def _fail(self, item: ClaimedItem, failure: Failure) -> None:
+        log.warning("%s %s failed: %s", self._kind.name, failure.name, failure.cause)
+        self._settler.add(failed_entry(item, self._kind.name, failure))
+        item.announce_failure(failure)
+
+    def _give_back(self, item: ClaimedItem, *, attempts: int = 0, estimate: str | None = None) -> None:
+        entry = {**settlement(item, "requeue"), "attempts": attempts}
+        if estimate is not None:
+            entry["estimate"] = estimate
+        self._settler.add(entry)
+        item.announce_return()
+
+    def _back_off(self, item: ClaimedItem, cause: str) -> None:
+        """Park an item whose store did not answer; it comes back after a while."""
+        if item.attempts + 1 >= MAX_ATTEMPTS:
+            failure = Failure(
+                name=item.name,
+                reason=Reason.STORE_UNAVAILABLE,
+                cause=cause,
+                cure="Make the store reachable and writable, then resume the project.",
+            )
+            self._services.record_failure(item, failure)
+            self._fail(item, failure)
+            return
+        delay_ms = _BACK_OFF_MS[item.attempts]
+        log.warning("%s %s: %s; again in %d s", self._kind.name, item.name, cause, delay_ms // 1000)
+        self._settler.add({**settlement(item, "park"), "attempts": 1, "delay_ms": delay_ms})
+        item.announce_return()
+
+    def _suspect(self, item: ClaimedItem, cause: str) -> None:
+        """Count an attempt; the third is the last."""
+        if item.attempts + 1 < MAX_ATTEMPTS:
+            log.warning(
+                "%s %s: its process was %s; it is run again, alone", self._kind.name, item.name, cause
+            )
+            self._give_back(item, attempts=1)
+            return
+        failure = Failure(
+            name=item.name,
+            reason=Reason.WORKER_LOST,
+            cause=f"its process was {cause}, {MAX_ATTEMPTS} times",
+            cure="Look at the worker's log; resume the project to try again.",
+        )
+        self._services.record_failure(item, failure)
+        self._fail(item, failure)
+
+    # -- The batch as a whole ---------------------------------------------------------
+
+    def _record(self, report: BatchReport) -> None:
+        grant = self.request.grant
+        self._services.governor.record_batch(
+            self._kind.name,
+            items=report.recorded_items,
+            duration_ns=time.monotonic_ns() - self._dispatched_ns,
+            peak_memory_bytes=report.peak_bytes,
+            reserved_bytes=grant.memory_bytes,
+            threads=grant.cpu_threads,
+        )
+        if report.peak_bytes > grant.memory_bytes:
+            log.error(
+                "%s used %d bytes of the %d reserved", self._kind.name, report.peak_bytes, grant.memory_bytes
+            )
+        if self._project is not None:
+            self._settler.add(
+                {
+                    "action": "batch",
+                    "project": self._project,
+                    "kind": self._kind.name,
+                    "reserved_bytes": grant.memory_bytes,
+                    "peak_bytes": report.peak_bytes,
+                    "ratio_permille": -(-report.peak_bytes * 1000 // max(grant.memory_bytes, 1)),
+                }
+            )
+
+    def _release(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._services.on_over(self)
+            self._services.governor.release(self._reservation)
+
+    def _elapsed_seconds(self) -> float:
+        return (time.monotonic_ns() - self._dispatched_ns) / 1e9

@@ -1,0 +1,76 @@
+"""Settles claimed messages in Redis: done, failed, given back, parked; and what follows from it.
+
+Entries wait here until Redis has confirmed them, so an outage loses none.
+Does not decide what becomes of an item (:mod:`worker.running_batch`).
+"""
+
+import json
+from collections import deque
+from typing import Any
+
+import redis
+
+from tasks.errors import Failure
+from worker import keys
+from worker.claimed_item import ClaimedItem
+from worker.lease import Lease
+from worker.redis_scripts import Script, run
+
+_MAX_ENTRIES_PER_CALL = 256
+
+
+class Settler:
+    """The outbox of a node; main thread only."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._entries: deque[dict[str, Any]] = deque()
+        self.settled = 0
+        self.refused = 0
+        """Settlements that came too late: the lease had ended and the message was given to another."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Queue one entry of ``scripts/settle.lua`` for the next flush."""
+        self._entries.append(entry)
+
+    def flush(self, client: redis.Redis) -> None:
+        """Send what waits; an entry leaves the outbox only after Redis has confirmed it.
+
+        A reply that is lost after Redis has acted is harmless: the entry is
+        sent again and refused, for its tag is gone.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached; everything unconfirmed is kept.
+        """
+        while self._entries:
+            group = [self._entries[i] for i in range(min(len(self._entries), _MAX_ENTRIES_PER_CALL))]
+            settled, refused = run(
+                client,
+                Script.SETTLE,
+                [self._lease.inflight_key, keys.DELAYED, keys.DEAD],
+                json.dumps(group),
+                keys.MAX_DEAD_JOBS,
+            )
+            for _ in group:
+                self._entries.popleft()
+            self.settled += settled
+            self.refused += refused
+            if any(entry["action"] == "park" for entry in group):
+                self._lease.renew_soon()
+
+
+def settlement(item: ClaimedItem, action: str) -> dict[str, Any]:
+    """Return the part of a settlement that every action has."""
+    entry: dict[str, Any] = {"tag": item.tag, "action": action}
+    if item.place is not None:
+        entry |= {"project": item.place.project, "stage": item.place.stage, "item": item.place.item}
+    return entry
+
+
+def failed_entry(item: ClaimedItem, kind: str, failure: Failure) -> dict[str, Any]:
+    """Return the settlement of a failed job, with its report for the list of dead jobs."""
+    report = {"kind": kind, "job_id": item.job_id, "attempts": item.attempts, **failure.to_dict()}
+    return {**settlement(item, "failed"), "report": json.dumps(report)}
