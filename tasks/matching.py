@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from governor.model import Estimate, Grant
 from tasks.errors import MissingArtefactError
-from tasks.features import features_key
-from tasks.inputs import read_input
+from tasks.inputs import read_features
 from tasks.kind import Done, Job, Kind, NotReady, Outcome
 from tasks.matching_kernel import match_descriptors
 from tasks.pair_jobs import (
@@ -53,7 +52,7 @@ def _match(payload: MatchPayload, store: Store) -> Matches | NotReady | None:
         return None
     try:
         left, right = (
-            read_input(store, features_key(content, payload.features)).arrays["descriptors"]
+            read_features(store, content, payload.features).descriptors
             for content in (payload.left, payload.right)
         )
     except MissingArtefactError as error:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TypeVar
 
-import cv2
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from tasks.opencv_threads import opencv_threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -59,13 +60,8 @@ def run_shared(
 @contextmanager
 def single_threaded_libraries() -> Iterator[None]:
     """Keep OpenCV and the BLAS at one thread inside; their pools would come on top of the grant."""
-    opencv_threads = cv2.getNumThreads()
-    cv2.setNumThreads(1)
-    try:
-        with threadpool_limits(limits=1, user_api="blas"):
-            yield
-    finally:
-        cv2.setNumThreads(opencv_threads)
+    with opencv_threads(1), threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def _helper_count(items: Sequence[Item], granted_threads: int) -> int:

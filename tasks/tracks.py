@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from governor.model import UINT64_MAX, Estimate, Grant
 from tasks.errors import MissingArtefactError, TasksError
-from tasks.features import features_key
-from tasks.inputs import read_input
+from tasks.inputs import read_features
 from tasks.kind import Done, Job, Kind, NotReady, Outcome, Payload
 from tasks.pair_jobs import project_verification_key
 from tasks.pairs import images_for_pairing
@@ -166,8 +165,8 @@ def _positions_px(
     for position, entry in enumerate(images):
         seen = by_image[ends[position] : ends[position + 1]]
         if len(seen):
-            keypoints = read_input(store, features_key(entry.content, project.parameters.features))
-            xy[seen] = keypoints.arrays["keypoints"][feature[seen], :2]
+            features = read_features(store, entry.content, project.parameters.features)
+            xy[seen] = features.keypoints[feature[seen], :2]
     return xy
 
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from governor.model import Estimate, Grant
 from tasks.errors import MissingArtefactError
-from tasks.features import features_key
-from tasks.inputs import read_input
+from tasks.inputs import read_features, read_input
 from tasks.kind import Done, Kind, NotReady, Outcome
 from tasks.pair_jobs import (
     MATCH_STAGE,
@@ -115,7 +114,7 @@ def _verify(payload: VerifyPayload, store: Store) -> Outcome:
 def _matched_points(
     store: Store, content: str, features: FeatureParameters, indices: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
-    keypoints = read_input(store, features_key(content, features)).arrays["keypoints"]
+    keypoints = read_features(store, content, features).keypoints
     return np.ascontiguousarray(keypoints[indices, :2], np.float64)
 
 

@@ -1,0 +1,192 @@
+"""Runs a whole project by calling the stages as plain functions, in order: the oracle of ``tracks_sha256``.
+
+No queue, no worker, no governor: what it gets is what every cluster must get.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from governor.model import Estimate, Grant
+from tasks import features, import_images, matching, pairs, tracks, verification
+from tasks.feature_sets import FEATURE_KINDS
+from tasks.kind import Done, Failed, Job, Kind, Needs, NotReady, Outcome
+from tasks.pairs import images_for_pairing, pairs_job
+from tasks.parameters import ProjectParameters
+from tasks.store import Project, Source, Store
+from tasks.tracks import tracks_job, tracks_key, tracks_sha256
+from tasks.verification import VerifiedPair, inlier_edge_count, verified_pairs
+
+PROJECT_ID = "plain"
+RECONSTRUCTION_MODULE = "tasks.reconstruction"
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for module in (import_images, features, pairs, matching, verification, tracks)
+    for kind in module.KINDS
+}
+
+
+class PlainRunError(Exception):
+    """A stage answered something that a plain run in the right order never meets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainResult:
+    """What a plain run made; everything else is in ``store``."""
+
+    store: Store
+    project: Project
+    image_names: tuple[str, ...]
+    """Of the images that took part, sorted."""
+    failed_items: tuple[str, ...]
+    pairs: tuple[VerifiedPair, ...]
+    tracks: tuple[tuple[str, ...], ...]
+    """The image names of each track."""
+    tracks_sha256: str
+
+    @property
+    def accepted_pairs(self) -> int:
+        """Return how many pairs have inliers."""
+        return sum(len(pair.inliers) > 0 for pair in self.pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One run's setting, and what it has counted."""
+
+    store: Store
+    project: Project
+    threads: int
+    max_batch: int
+    recorded_items: dict[str, int] = field(default_factory=dict)
+
+
+def run_plain(
+    photos_folder: Path,
+    store_root: Path,
+    parameters: ProjectParameters | None = None,
+    *,
+    threads: int = 1,
+    max_batch: int = 64,
+    with_model: bool = False,
+) -> PlainResult:
+    """Import a folder of photos, build its tracks and, if asked and available, its models.
+
+    ``threads`` are granted to every batch (up to its kind's ceiling);
+    ``max_batch`` caps the batches below their kinds' own limits.
+    """
+    store = Store(store_root, import_roots=(photos_folder,))
+    store.create()
+    project = store.project(PROJECT_ID)
+    sources = [
+        Source(name=path.relative_to(photos_folder).as_posix(), path=str(path))
+        for path in sorted(photos_folder.rglob("*"))
+        if path.is_file()
+    ]
+    project.create(parameters or ProjectParameters(), sources)
+    run = _Run(store=store, project=project, threads=threads, max_batch=max_batch)
+    _run_jobs(run, [_import_job(project, source) for source in sources])
+    _run_jobs(run, [_features_job(project, image.content) for image in project.images()])
+    match_jobs = _run_jobs(run, [pairs_job(project, image.content) for image in images_for_pairing(project)])
+    verify_jobs = _run_jobs(run, match_jobs)
+    _run_jobs(run, verify_jobs)
+    _run_jobs(run, [tracks_job(project, inlier_edge_count(store, project))])
+    if with_model and find_spec(RECONSTRUCTION_MODULE):
+        _run_model(run)
+    return _result(run)
+
+
+def _import_job(project: Project, source: Source) -> Job:
+    payload = {"project": project.id, "name": source.name, "source": source.path}
+    return Job(kind="import.images", payload=payload, project=project.id, stage="import", item=source.name)
+
+
+def _features_job(project: Project, content: str) -> Job:
+    parameters = project.parameters.features
+    payload = {
+        "image": content,
+        "project": project.id,
+        "max_image_size_px": parameters.max_image_size_px,
+        "max_features": parameters.max_features,
+    }
+    kind = FEATURE_KINDS[parameters.extractor]
+    return Job(kind=kind, payload=payload, project=project.id, stage="features", item=content)
+
+
+def _run_model(run: _Run) -> None:
+    (kind,) = import_module(RECONSTRUCTION_MODULE).KINDS
+    job = Job(
+        kind=kind.name,
+        payload={"project": run.project.id},
+        project=run.project.id,
+        stage=kind.stage,
+        item=run.project.id,
+    )
+    for outcome in _outcomes(run, kind, [job], kind.estimate):
+        _settle(run, job, outcome)
+
+
+def _run_jobs(run: _Run, jobs: Sequence[Job]) -> list[Job]:
+    """Run jobs of one kind in batches; return their follow-ups."""
+    follow_ups: list[Job] = []
+    if not jobs:
+        return follow_ups
+    kind = KINDS[jobs[0].kind]
+    batch_size = min(kind.estimate.max_batch, run.max_batch)
+    for start in range(0, len(jobs), batch_size):
+        batch = jobs[start : start + batch_size]
+        estimate = batch[0].estimate or kind.estimate
+        for job, outcome in zip(batch, _outcomes(run, kind, batch, estimate), strict=True):
+            follow_ups += _settle(run, job, _with_enough(run, kind, job, outcome))
+    return follow_ups
+
+
+def _outcomes(run: _Run, kind: Kind, jobs: Sequence[Job], estimate: Estimate) -> Iterator[Outcome]:
+    payloads: list[Any] = [kind.payload.model_validate(job.payload) for job in jobs]
+    grant = Grant(
+        batch=len(jobs),
+        cpu_threads=min(run.threads, estimate.cpu_threads),
+        memory_bytes=estimate.memory_bytes(len(jobs)),
+        io_slots=estimate.io_slots,
+    )
+    return kind.run(payloads, grant, run.store)
+
+
+def _with_enough(run: _Run, kind: Kind, job: Job, outcome: Outcome) -> Outcome:
+    if not isinstance(outcome, Needs):
+        return outcome
+    (again,) = _outcomes(run, kind, [job], outcome.estimate)
+    return again
+
+
+def _settle(run: _Run, job: Job, outcome: Outcome) -> tuple[Job, ...]:
+    match outcome:
+        case Done(recorded_items=count, follow_ups=follow_ups):
+            run.recorded_items[job.stage] = run.recorded_items.get(job.stage, 0) + count
+            return follow_ups
+        case Failed(failure=failure):
+            run.project.record_failure(job.stage, job.item, failure)
+            return ()
+        case Needs() | NotReady():
+            raise PlainRunError(f"{job.kind} {job.item}: {outcome}")
+
+
+def _result(run: _Run) -> PlainResult:
+    store, project = run.store, run.project
+    built = store.read(tracks_key(store, project))
+    names = [image["name"] for image in built.metadata["images"]]
+    bounds = built.arrays["offsets"].tolist()
+    images = built.arrays["image"].tolist()
+    return PlainResult(
+        store=store,
+        project=project,
+        image_names=tuple(names),
+        failed_items=tuple(item for _, item, _ in project.failures()),
+        pairs=tuple(verified_pairs(store, project)),
+        tracks=tuple(tuple(names[image] for image in images[begin:end]) for begin, end in pairwise(bounds)),
+        tracks_sha256=tracks_sha256(store, project),
+    )
