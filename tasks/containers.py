@@ -15,13 +15,9 @@ from PIL import Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from tasks.errors import Reason, TasksError
+from tasks.pillow import opened_image
 
 MAX_PIXELS = 100_000_000
-PILLOW_FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "BMP")
-
-# Pillow's own guard only warns, from 89 megapixels on; ours is exact and is
-# applied to the header, before any pixel is decoded.
-Image.MAX_IMAGE_PIXELS = None
 
 _CHUNK_BYTES = 1 << 20
 _JPEG_SIZE_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -75,7 +71,7 @@ def read_header(file: BinaryIO, size_bytes: int) -> ImageHeader:
     progressive = _CHECKS[name](file, size_bytes)
     file.seek(0)
     try:
-        with Image.open(file, formats=PILLOW_FORMATS) as image:
+        with opened_image(file) as image:
             _check_size(image)
             if isinstance(image, TiffImageFile):
                 _check_tiff(image, size_bytes)
@@ -86,7 +82,7 @@ def read_header(file: BinaryIO, size_bytes: int) -> ImageHeader:
                 mode=image.mode,
                 bits_per_channel=_bits_per_channel(image, start),
                 progressive=progressive,
-                exif=image.getexif(),
+                exif=_exif(image),
             )
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, KeyError, struct.error) as error:
         raise ContainerError(Reason.UNREADABLE, f"its {name.upper()} header is damaged") from error
@@ -238,6 +234,11 @@ def _check_tiff(image: TiffImageFile, size_bytes: int) -> None:
         ends = (offset + count for offset, count in zip(offsets, counts, strict=False))
         if max(ends, default=0) > size_bytes:
             raise _cut_off("a TIFF strip or tile lies behind its end")
+
+
+def _exif(image: Image.Image) -> Image.Exif:
+    # PNG's own method decodes the whole picture to look for EXIF behind its pixels.
+    return Image.Image.getexif(image) if image.format == "PNG" else image.getexif()
 
 
 def _bits_per_channel(image: Image.Image, start: bytes) -> int:

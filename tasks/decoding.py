@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from tasks.containers import PILLOW_FORMATS
 from tasks.errors import Reason, TasksError
+from tasks.pillow import opened_image
 from tasks.store import PhotoRecord
 
 Gray = NDArray[np.uint8]
@@ -76,7 +76,7 @@ def shrink(gray: Gray, max_image_size_px: int) -> DetectionImage:
 
 
 def _pillow_gray(path: Path) -> Gray:
-    with Image.open(path, formats=PILLOW_FORMATS) as image:
+    with opened_image(path) as image:
         # Asks libjpeg for the luma channel at full size: a quarter of the
         # memory of RGB and no conversion. It does nothing for other formats.
         image.draft("L", image.size)

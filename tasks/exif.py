@@ -13,6 +13,7 @@ from typing import Any
 from PIL import ExifTags, Image
 from PIL.ExifTags import IFD, Base
 
+from tasks.pillow import pillow_warnings_ignored
 from tasks.store import Gps
 
 DIAGONAL_35MM = 43.27
@@ -74,7 +75,8 @@ def focal(details: Mapping[int, Any], width_px: int, height_px: int) -> Focal:
 
 def _directory(exif: Image.Exif, directory: IFD) -> Mapping[int, Any]:
     try:
-        return exif.get_ifd(directory)
+        with pillow_warnings_ignored():
+            return exif.get_ifd(directory)
     except (OSError, SyntaxError, ValueError, KeyError, TypeError, EOFError):
         # A damaged directory costs what it says, not the photo.
         return {}

@@ -82,7 +82,7 @@ def publish_and_stop(store: Store, monkeypatch: pytest.MonkeyPatch, last_call: i
     return False
 
 
-@pytest.mark.parametrize("last_call", range(10))
+@pytest.mark.parametrize("last_call", range(11))
 def test_a_publication_stopped_anywhere_is_absent_or_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_call: int
 ) -> None:
@@ -104,7 +104,7 @@ def test_the_stops_reach_both_sides_of_the_commit(tmp_path: Path, monkeypatch: p
 
     assert publish_and_stop(early, monkeypatch, last_call=0)
     assert not early.has(KEY)
-    assert not publish_and_stop(late, monkeypatch, last_call=9)
+    assert not publish_and_stop(late, monkeypatch, last_call=10)
     assert late.has(KEY)
 
 
