@@ -1,20 +1,16 @@
 """The matching kernel equals cv2.BFMatcher, ties included, on every shape."""
 
-from fractions import Fraction
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from tasks import matching_kernel
 from tasks.matching_kernel import match_descriptors
 from tasks.parameters import Extractor
-
-Descriptors = NDArray[np.uint8]
+from tests.unit.tasks.brute_force import Descriptors, reference_matches
 
 
 def random_descriptors(seed: int, count: int, extractor: Extractor, highest: int = 255) -> Descriptors:
@@ -31,25 +27,6 @@ def noisy_copies(descriptors: Descriptors, seed: int) -> Descriptors:
     for row in copies:
         row[rng.integers(0, len(row), 4)] = rng.integers(0, 256, 4)
     return copies
-
-
-def reference_matches(
-    left: Descriptors, right: Descriptors, extractor: Extractor, ratio: float, *, cross_check: bool
-) -> list[list[int]]:
-    """Match with cv2.BFMatcher, the ratio test in exact integers."""
-    norm, power = (cv2.NORM_HAMMING, 1) if extractor == "orb" else (cv2.NORM_L2SQR, 2)
-    matcher = cv2.BFMatcher(norm)
-    queries, trains = (part if extractor == "orb" else part.astype(np.float32) for part in (left, right))
-    back = {found[0].queryIdx: found[0].trainIdx for found in matcher.knnMatch(trains, queries, 1)}
-    limit = Fraction(str(ratio)) ** power
-
-    def accepted(neighbours: Any) -> bool:
-        nearest = neighbours[0]
-        distinct = len(neighbours) == 1 or int(nearest.distance) < limit * int(neighbours[1].distance)
-        return distinct and (not cross_check or back[nearest.trainIdx] == nearest.queryIdx)
-
-    found = [neighbours for neighbours in matcher.knnMatch(queries, trains, 2) if accepted(neighbours)]
-    return [[neighbours[0].queryIdx, neighbours[0].trainIdx] for neighbours in found]
 
 
 @pytest.mark.parametrize("cross_check", [True, False])
