@@ -83,9 +83,9 @@ class ModelEstimate:
 class TwoViewGeometry:
     """What two images have in common.
 
-    ``inliers`` (N,) are the matches of the chosen model, whether or not the
-    pair is accepted. Matrices map left to right: x_right' F x_left = 0, E
-    likewise in normalised coordinates, x_right ~ H x_left; None = not found.
+    ``inliers`` (N,) are the matches of the best model, also of a pair that is
+    refused. Matrices map left to right: x_right' F x_left = 0, E likewise in
+    normalised coordinates, x_right ~ H x_left; None = not found or refused.
     """
 
     config: TwoViewConfig
@@ -94,12 +94,14 @@ class TwoViewGeometry:
     essential: Matrix | None = None
     homography: Matrix | None = None
 
-    def accepted(self, parameters: VerificationParameters) -> bool:
-        """Tell whether the pair counts for tracks: enough inliers, of a real scene."""
-        if self.config in {TwoViewConfig.UNDEFINED, TwoViewConfig.DEGENERATE, TwoViewConfig.WATERMARK}:
-            return False
-        count = int(self.inliers.sum())
-        return count >= parameters.min_inliers and count >= parameters.min_inlier_ratio * len(self.inliers)
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the inliers count for tracks: enough of them, of a real scene."""
+        return self.config not in {
+            TwoViewConfig.UNDEFINED,
+            TwoViewConfig.DEGENERATE,
+            TwoViewConfig.WATERMARK,
+        }
 
 
 def estimate_two_view(
@@ -118,8 +120,9 @@ def estimate_two_view(
         parameters: thresholds in pixels of the full images.
         seed: 0..2**31 - 1, of the random samples.
     """
+    none = np.zeros(len(left), np.bool_)
     if len(left) < max(parameters.min_inliers, MIN_MATCHES):
-        return _degenerate(len(left))
+        return TwoViewGeometry(config=TwoViewConfig.DEGENERATE, inliers=none)
     calibrations = (views[0].calibration(), views[1].calibration())
     found = _Estimates(
         fundamental=_fundamental(left, right, parameters, seed),
@@ -127,12 +130,14 @@ def estimate_two_view(
         homography=_homography(left, right, parameters, seed),
     )
     config, chosen = _choose(found, parameters.min_inliers)
-    if chosen is None or not _spans_area(left, right, chosen, parameters.max_error_px):
-        return _degenerate(len(left))
+    if chosen is None:
+        return TwoViewGeometry(config=TwoViewConfig.DEGENERATE, inliers=none)
+    if not is_enough(chosen.inliers, parameters) or not _spans_area(left, right, chosen, parameters):
+        return TwoViewGeometry(config=TwoViewConfig.DEGENERATE, inliers=chosen.inliers)
+    if _is_watermark(left[chosen.inliers], right[chosen.inliers], views):
+        return TwoViewGeometry(config=TwoViewConfig.WATERMARK, inliers=chosen.inliers)
     if config is TwoViewConfig.PLANAR_OR_PANORAMIC and found.homography is not None:
         config = _refined_config(found.homography, left, right, calibrations)
-    if _is_watermark(left[chosen.inliers], right[chosen.inliers], views):
-        config = TwoViewConfig.WATERMARK
     return TwoViewGeometry(
         config=config,
         inliers=chosen.inliers,
@@ -140,6 +145,12 @@ def estimate_two_view(
         essential=_matrix(found.essential),
         homography=_matrix(found.homography),
     )
+
+
+def is_enough(inliers: Flags, parameters: VerificationParameters) -> bool:
+    """Tell whether inliers (N,) are enough in number and as a share of the matches."""
+    count = int(inliers.sum())
+    return count >= parameters.min_inliers and count >= parameters.min_inlier_ratio * len(inliers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +178,15 @@ def _choose(found: _Estimates, min_inliers: int) -> tuple[TwoViewConfig, ModelEs
     return config, chosen
 
 
-def _spans_area(left: Points, right: Points, chosen: ModelEstimate, max_error_px: float) -> bool:
+def _spans_area(
+    left: Points, right: Points, chosen: ModelEstimate, parameters: VerificationParameters
+) -> bool:
     """Tell whether the inliers lie on no line (or point), within the error: on one they fix no geometry."""
     thinner_px = [
         float(np.sqrt(max(0.0, np.linalg.eigvalsh(np.cov(points[chosen.inliers].T))[0])))
         for points in (left, right)
     ]
-    return min(thinner_px) > max_error_px
+    return min(thinner_px) > parameters.max_error_px
 
 
 def _refined_config(
@@ -289,10 +302,6 @@ def _usac(parameters: VerificationParameters, seed: int) -> cv2.UsacParams:
     usac.randomGeneratorState = seed
     usac.isParallel = False
     return usac
-
-
-def _degenerate(match_count: int) -> TwoViewGeometry:
-    return TwoViewGeometry(config=TwoViewConfig.DEGENERATE, inliers=np.zeros(match_count, np.bool_))
 
 
 def _matrix(estimate: ModelEstimate | None) -> Matrix | None:

@@ -84,8 +84,8 @@ def run_verification(payloads: Sequence[VerifyPayload], grant: Grant, store: Sto
     """Publish each pair's two-view geometry, refused pairs too: else they would be tried for ever.
 
     Arrays: ``inliers`` uint32 (K, 2) and float64 (3, 3) ``F``, ``E``, ``H``
-    where found; metadata: ``config`` in COLMAP's numbers, ``matches``, and
-    ``inliers`` (of the chosen model, before any refusal). One thread.
+    of accepted pairs, where found; metadata: ``config`` in COLMAP's numbers, ``matches``, and
+    ``inliers`` (of the best model, before any refusal). One thread.
     """
     _ = grant
     for payload in payloads:
@@ -144,8 +144,7 @@ def _publish(
     arrays: dict[str, NDArray[Any]] = {
         name: matrix for name, matrix in matrices.items() if matrix is not None
     }
-    accepted = geometry.accepted(payload.verification)
-    arrays["inliers"] = matches[geometry.inliers] if accepted else matches[:0]
+    arrays["inliers"] = matches[geometry.inliers] if geometry.is_accepted else matches[:0]
     metadata: dict[str, Json] = {
         "left": payload.left,
         "right": payload.right,

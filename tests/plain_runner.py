@@ -5,27 +5,25 @@ No queue, no worker, no governor: what it gets is what every cluster must get.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from governor.model import Estimate, Grant
-from tasks import features, import_images, matching, pairs, tracks, verification
+from tasks import features, import_images, matching, pairs, reconstruction, tracks, verification
 from tasks.feature_sets import FEATURE_KINDS
 from tasks.kind import Done, Failed, Job, Kind, Needs, NotReady, Outcome
 from tasks.pairs import images_for_pairing, pairs_job
 from tasks.parameters import ProjectParameters
+from tasks.reconstruction import model_job
 from tasks.store import Project, Source, Store
 from tasks.tracks import tracks_job, tracks_key, tracks_sha256
 from tasks.verification import VerifiedPair, inlier_edge_count, verified_pairs
 
 PROJECT_ID = "plain"
-RECONSTRUCTION_MODULE = "tasks.reconstruction"
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for module in (import_images, features, pairs, matching, verification, tracks)
+    for module in (import_images, features, pairs, matching, verification, tracks, reconstruction)
     for kind in module.KINDS
 }
 
@@ -74,7 +72,7 @@ def run_plain(
     max_batch: int = 64,
     with_model: bool = False,
 ) -> PlainResult:
-    """Import a folder of photos, build its tracks and, if asked and available, its models.
+    """Import a folder of photos, build its tracks and, if asked, its models.
 
     ``threads`` are granted to every batch (up to its kind's ceiling);
     ``max_batch`` caps the batches below their kinds' own limits.
@@ -95,8 +93,8 @@ def run_plain(
     verify_jobs = _run_jobs(run, match_jobs)
     _run_jobs(run, verify_jobs)
     _run_jobs(run, [tracks_job(project, inlier_edge_count(store, project))])
-    if with_model and find_spec(RECONSTRUCTION_MODULE):
-        _run_model(run)
+    if with_model:
+        _run_jobs(run, [model_job(store, project)])
     return _result(run)
 
 
@@ -115,19 +113,6 @@ def _features_job(project: Project, content: str) -> Job:
     }
     kind = FEATURE_KINDS[parameters.extractor]
     return Job(kind=kind, payload=payload, project=project.id, stage="features", item=content)
-
-
-def _run_model(run: _Run) -> None:
-    (kind,) = import_module(RECONSTRUCTION_MODULE).KINDS
-    job = Job(
-        kind=kind.name,
-        payload={"project": run.project.id},
-        project=run.project.id,
-        stage=kind.stage,
-        item=run.project.id,
-    )
-    for outcome in _outcomes(run, kind, [job], kind.estimate):
-        _settle(run, job, outcome)
 
 
 def _run_jobs(run: _Run, jobs: Sequence[Job]) -> list[Job]:
