@@ -69,14 +69,19 @@ def read_report(folder: Path) -> ModelReport:
     return ModelReport.model_validate_json((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
 
 
-def reason_for_no_model(contents: Sequence[str], pairs: Iterable[VerifiedPair], min_model_size: int) -> str:
+def reason_for_no_model(
+    contents: Sequence[str], pairs: Iterable[VerifiedPair], min_model_size: int, largest_part: int
+) -> str:
     """Say in one sentence why photos gave no model.
 
     ``contents`` are the ids of the images with features, ``pairs`` all pairs
-    that were tried.
+    that were tried, ``largest_part`` the number of images in the largest
+    model that was dropped as too small.
     """
     if len(contents) < min_model_size:
         return f"A model needs at least {min_model_size} photos; {len(contents)} could be used."
+    if largest_part:
+        return f"Only {largest_part} photos fit into one model; it takes at least {min_model_size}."
     accepted = [pair for pair in pairs if len(pair.inliers)]
     if not accepted:
         return "No two photos show the same details: they do not overlap, or have too little texture."

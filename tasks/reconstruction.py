@@ -133,8 +133,11 @@ def _reconstruct(project: Project, grant: Grant, store: Store) -> Outcome:
     # A local folder: SQLite's locks and COLMAP's many small writes have no place on a share.
     with tempfile.TemporaryDirectory(prefix="tiepoint-model-") as name:
         workspace = Path(name)
-        models = _map(store, project, workspace, threads)
-        report = _georeference_and_report(store, project, models)
+        parts = _map(store, project, workspace, threads)
+        # COLMAP keeps a smaller model where it holds 80 % of the photos.
+        models = [part for part in parts if part.num_reg_images() >= project.parameters.model.min_model_size]
+        largest_part = max((part.num_reg_images() for part in parts), default=0)
+        report = _georeference_and_report(store, project, models, largest_part)
         store.publish_folder(key, lambda folder: _write(folder, models, report))
     return Done()
 
@@ -167,30 +170,30 @@ def _link_photos(store: Store, project: Project, photos: Path) -> None:
         link.parent.mkdir(parents=True, exist_ok=True)
         try:
             link.symlink_to(store.photo_path(image.content).resolve())
-        except ItemError:
-            # The user's own file has changed since: its points stay black, the model is the same.
+        except (ItemError, MissingArtefactError):
+            # The photo is gone or changed since: its points stay black, the model is the same.
             continue
 
 
 def _georeference_and_report(
-    store: Store, project: Project, models: Sequence[pycolmap.Reconstruction]
+    store: Store, project: Project, models: Sequence[pycolmap.Reconstruction], largest_part: int
 ) -> ModelReport:
-    images = images_for_pairing(project)
     positions = _positions(store, project)
     reference = positions[min(positions)] if positions else None
     summaries = tuple(summarize(model, georeference(model, positions, reference)) for model in models)
     registered = {name for summary in summaries for name in summary.images}
-    reason = None
-    if not models:
-        contents = [image.content for image in images]
-        reason = reason_for_no_model(
-            contents, verified_pairs(store, project), project.parameters.model.min_model_size
-        )
+    names = [image.name for image in images_for_pairing(project)]
     return ModelReport(
         models=summaries,
-        unregistered_images=tuple(image.name for image in images if image.name not in registered),
-        reason=reason,
+        unregistered_images=tuple(name for name in names if name not in registered),
+        reason=None if models else _reason(store, project, largest_part),
     )
+
+
+def _reason(store: Store, project: Project, largest_part: int) -> str:
+    contents = [image.content for image in images_for_pairing(project)]
+    pairs = verified_pairs(store, project)
+    return reason_for_no_model(contents, pairs, project.parameters.model.min_model_size, largest_part)
 
 
 def _positions(store: Store, project: Project) -> dict[str, Gps]:
