@@ -151,6 +151,15 @@ def test_an_unhealthy_observation_starts_the_count_anew() -> None:
     assert after(HEALTHY, HEALTHY, BUSY, HEALTHY, HEALTHY, HEALTHY, start=red).colour is YELLOW
 
 
+@pytest.mark.parametrize("signal", [SOFT, SWAPPING, BUSY, HARD])
+def test_every_signal_ends_a_healthy_streak(signal: dict[str, Any]) -> None:
+    """Two healthy observations before it count for nothing after it."""
+    recovering = after(HARD, *[HEALTHY] * 5)
+
+    assert recovering.healthy_streak == 2
+    assert after(signal, start=recovering).healthy_streak == 0
+
+
 def test_yellow_halves_until_something_healthy_was_seen() -> None:
     """Then the cap of 1 takes over, and stays when another signal follows."""
     signal, recovering = after(SOFT), after(SOFT, HEALTHY)

@@ -212,3 +212,27 @@ def test_sharing_is_a_start() -> None:
     decision = answer(a_request(waiting_items=8, nodes=2, cpu_threads=15))
 
     assert (decision.verdict, decision.reason, decision.batch) == (Verdict.START, R.LIMITED_BY_SHARING, 4)
+
+
+@pytest.mark.parametrize(
+    ("gpu_slots", "gpu_bytes", "threads"), [(1, 0, 15), (3, 0, 5), (3, 512 * 2**20, 8), (3, GIB, 15)]
+)
+def test_batches_on_a_card_share_its_slots_and_memory(gpu_slots: int, gpu_bytes: int, threads: int) -> None:
+    """15 threads over the card's slots or its 1 GiB: threads that no second batch can use are not kept."""
+    request = a_request(
+        waiting_items=100,
+        memory_per_item_bytes=1,
+        min_batch=1,
+        max_batch=1,
+        gpu_slots=1,
+        gpu_memory_fixed_bytes=gpu_bytes,
+    )
+
+    decision = answer(
+        request,
+        profile=a_profile(gpu=a_dedicated_gpu()),
+        policy=a_policy(gpu_slots=gpu_slots),
+        snapshot=a_snapshot(gpu_memory_available_bytes=GIB),
+    )
+
+    assert decision.cpu_threads == threads
