@@ -1,28 +1,26 @@
 """Decides which matches of two images agree with one geometry, and of which type it is.
 
 Knows neither store nor jobs. The rules and ratios are COLMAP's
-(TwoViewGeometry); the estimators are OpenCV's USAC with MAGSAC scoring,
-which gives the same result for the same input and seed in every process.
+(TwoViewGeometry); the matrices come from :mod:`tasks.robust_estimation`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.parameters import VerificationParameters
+from tasks.robust_estimation import (
+    Flags,
+    Matrix,
+    ModelEstimate,
+    Points,
+    estimate_essential,
+    estimate_fundamental,
+    estimate_homography,
+)
 
-Points = NDArray[np.float64]
-"""(N, 2) pixel coordinates."""
-Matrix = NDArray[np.float64]
-"""(3, 3)."""
-Flags = NDArray[np.bool_]
-
-# Smaller samples make OpenCV's estimators raise or overfit.
+# Fewer fix no fundamental matrix.
 MIN_MATCHES = 8
 # COLMAP: an essential matrix must keep this share of the fundamental one's inliers,
 MIN_ESSENTIAL_RATIO = 0.95
@@ -64,19 +62,6 @@ class View:
         focal = self.prior_focal_length_px
         centre_x, centre_y = (self.width_px - 1) / 2, (self.height_px - 1) / 2
         return np.array([[focal, 0.0, centre_x], [0.0, focal, centre_y], [0.0, 0.0, 1.0]])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelEstimate:
-    """One matrix and the matches (N,) that it explains."""
-
-    matrix: Matrix
-    inliers: Flags
-
-    @property
-    def count(self) -> int:
-        """Return the number of inliers."""
-        return int(self.inliers.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +110,9 @@ def estimate_two_view(
         return TwoViewGeometry(config=TwoViewConfig.DEGENERATE, inliers=none)
     calibrations = (views[0].calibration(), views[1].calibration())
     found = _Estimates(
-        fundamental=_fundamental(left, right, parameters, seed),
-        essential=_essential(left, right, calibrations, parameters, seed),
-        homography=_homography(left, right, parameters, seed),
+        fundamental=estimate_fundamental(left, right, parameters, seed),
+        essential=estimate_essential(left, right, calibrations, parameters, seed),
+        homography=estimate_homography(left, right, parameters, seed),
     )
     config, chosen = _choose(found, parameters.min_inliers)
     if chosen is None:
@@ -241,67 +226,6 @@ def _near_border(points: Points, view: View) -> Flags:
     border_px = WATERMARK_BORDER_RATIO * float(np.hypot(view.width_px, view.height_px))
     far_side = np.array([view.width_px, view.height_px]) - border_px
     return np.asarray(((points < border_px) | (points > far_side)).any(axis=1), np.bool_)
-
-
-def _fundamental(
-    left: Points, right: Points, parameters: VerificationParameters, seed: int
-) -> ModelEstimate | None:
-    return _estimate(cv2.findFundamentalMat, left, right, params=_usac(parameters, seed))
-
-
-def _homography(
-    left: Points, right: Points, parameters: VerificationParameters, seed: int
-) -> ModelEstimate | None:
-    return _estimate(cv2.findHomography, left, right, params=_usac(parameters, seed))
-
-
-def _essential(
-    left: Points,
-    right: Points,
-    calibrations: tuple[Matrix | None, Matrix | None],
-    parameters: VerificationParameters,
-    seed: int,
-) -> ModelEstimate | None:
-    if calibrations[0] is None or calibrations[1] is None:
-        return None
-    no_distortion = np.zeros(4)
-    return _estimate(
-        cv2.findEssentialMat,
-        left,
-        right,
-        *calibrations,
-        no_distortion,
-        no_distortion,
-        params=_usac(parameters, seed),
-    )
-
-
-def _estimate(
-    function: Callable[..., Any], left: Points, right: Points, *args: Any, **kwargs: Any
-) -> ModelEstimate | None:
-    try:
-        matrix, inliers = function(left, right, *args, **kwargs)
-    except cv2.error:
-        # Degenerate points (all equal, on a line) make some estimators raise instead of failing.
-        return None
-    if matrix is None or matrix.shape != (3, 3) or not np.isfinite(matrix).all() or not matrix.any():
-        return None
-    return ModelEstimate(matrix=np.asarray(matrix, np.float64), inliers=inliers.reshape(-1) != 0)
-
-
-def _usac(parameters: VerificationParameters, seed: int) -> cv2.UsacParams:
-    """Return fresh USAC settings: the estimators must not see each other's state."""
-    usac = cv2.UsacParams()
-    usac.threshold = parameters.max_error_px
-    usac.confidence = parameters.confidence
-    usac.maxIterations = parameters.max_iterations
-    usac.score = cv2.SCORE_METHOD_MAGSAC
-    usac.loMethod = cv2.LOCAL_OPTIM_SIGMA
-    usac.final_polisher = cv2.MAGSAC
-    usac.sampler = cv2.SAMPLING_UNIFORM
-    usac.randomGeneratorState = seed
-    usac.isParallel = False
-    return usac
 
 
 def _matrix(estimate: ModelEstimate | None) -> Matrix | None:
