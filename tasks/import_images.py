@@ -15,7 +15,8 @@ from PIL import Image
 from pydantic import field_validator
 
 from governor.model import Estimate, Grant
-from tasks.containers import ContainerError, ImageHeader, read_header
+from tasks.containers import ImageHeader, read_header
+from tasks.end_markers import ContainerError
 from tasks.errors import Failure, ItemError, Reason
 from tasks.exif import read_shot
 from tasks.kind import Done, Failed, Kind, Outcome, Payload

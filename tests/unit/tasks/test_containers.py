@@ -6,21 +6,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from tasks.containers import ContainerError, ImageHeader, read_header
+from tasks.containers import ImageHeader, read_header
+from tasks.end_markers import ContainerError
 from tasks.errors import Reason
 from tests.unit.tasks.photo_builders import encoded, textured
 
 GRAY = textured(96, 64)
 COLOUR = np.stack([GRAY, GRAY[::-1], GRAY], axis=2)
+EXIF = Image.Exif()
+EXIF[0x0112] = 6
 WHOLE: dict[str, bytes] = {
     "jpeg": encoded(COLOUR),
     "progressive": encoded(COLOUR, progressive=True),
     "png": encoded(COLOUR, "PNG"),
     "tiff": encoded(COLOUR, "TIFF", compression="tiff_lzw"),
     "webp": encoded(COLOUR, "WEBP"),
+    "lossless webp": encoded(COLOUR, "WEBP", lossless=True),
+    "extended webp": encoded(COLOUR, "WEBP", "RGBA", exif=EXIF),
     "bmp": encoded(COLOUR, "BMP"),
 }
+FORMATS = {"progressive": "jpeg", "lossless webp": "webp", "extended webp": "webp"}
 
 
 def header_of(content: bytes) -> ImageHeader:
@@ -41,7 +48,7 @@ def test_a_whole_image_is_accepted_by_its_content(kind: str) -> None:
     header = header_of(WHOLE[kind])
 
     assert (header.width_px, header.height_px) == (96, 64)
-    assert header.format == kind.replace("progressive", "jpeg")
+    assert header.format == FORMATS.get(kind, kind)
     assert header.progressive == (kind == "progressive")
 
 
@@ -112,6 +119,8 @@ def test_a_hundred_megapixels_are_the_limit(height_px: int, *, accepted: bool) -
     ("content", "mode", "bits"),
     [
         (WHOLE["jpeg"], "RGB", 8),
+        (WHOLE["lossless webp"], "RGB", 8),
+        (encoded(np.dstack([COLOUR, GRAY]), "WEBP", lossless=True), "RGBA", 8),
         (encoded(GRAY.astype(np.uint16) * 16, "PNG"), "I;16", 16),
         (encoded(GRAY.astype(np.uint16) * 16, "TIFF"), "I;16", 16),
         (encoded(GRAY.astype(np.float32), "TIFF"), "F", 32),
@@ -123,6 +132,11 @@ def test_the_depth_of_the_channels_is_read(content: bytes, mode: str, bits: int)
     header = header_of(content)
 
     assert (header.mode, header.bits_per_channel) == (mode, bits)
+
+
+def test_exif_of_a_webp_is_read() -> None:
+    """The EXIF chunk stands behind the pixels."""
+    assert header_of(WHOLE["extended webp"]).exif[0x0112] == 6
 
 
 @pytest.mark.parametrize("kind", WHOLE)
