@@ -36,9 +36,8 @@ class Estimate:
 
     def is_valid(self) -> bool:
         """Tell whether every amount is in range and the parts agree."""
-        amounts_in_range = all(
-            isinstance(amount, int) and 0 <= amount <= UINT64_MAX for amount in asdict(self).values()
-        )
+        amounts = (getattr(self, field.name) for field in fields(self))
+        amounts_in_range = all(isinstance(amount, int) and 0 <= amount <= UINT64_MAX for amount in amounts)
         return (
             amounts_in_range
             and 1 <= self.min_batch <= self.max_batch
