@@ -77,6 +77,39 @@ def test_the_bound_covers_decoding_alone(
     assert pixels.size < measured.peak_bytes <= peak_bound_bytes(store.photo_record(photo), parameters)
 
 
+@pytest.mark.parametrize(
+    ("fields", "measured_bytes_per_pixel"),
+    [
+        ({"format": "jpeg", "mode": "L"}, 2.1),
+        ({"format": "jpeg", "mode": "RGB"}, 2.1),
+        ({"format": "jpeg", "mode": "RGB", "progressive": True}, 7.0),
+        ({"format": "jpeg", "mode": "CMYK"}, 5.2),
+        ({"format": "jpeg", "mode": "CMYK", "progressive": True}, 12.0),
+        ({"format": "png", "mode": "L"}, 2.1),
+        ({"format": "png", "mode": "P"}, 2.1),
+        ({"format": "png", "mode": "RGBA"}, 5.2),
+        ({"format": "png", "mode": "I;16", "bits_per_channel": 16}, 5.1),
+        ({"format": "png", "mode": "RGB", "bits_per_channel": 16}, 5.1),
+        ({"format": "webp", "mode": "RGB"}, 16.1),
+        ({"format": "tiff", "mode": "RGB"}, 6.6),
+        ({"format": "tiff", "mode": "RGB", "bits_per_channel": 16}, 6.2),
+        ({"format": "tiff", "mode": "F", "bits_per_channel": 32}, 11.3),
+        ({"format": "bmp", "mode": "RGB"}, 5.1),
+    ],
+)
+def test_the_bound_follows_the_measured_decoding(
+    fields: dict[str, Any], measured_bytes_per_pixel: float
+) -> None:
+    """At 96 megapixels every form's bound covers what was measured per pixel, and less than twice it."""
+    photo, parameters = (
+        record(12_000, 8_000, **fields),
+        FeatureParameters(extractor="orb", max_image_size_px=64),
+    )
+    needed_bytes = measured_bytes_per_pixel * 96e6
+
+    assert needed_bytes <= peak_bound_bytes(photo, parameters) < 2 * needed_bytes
+
+
 def test_importing_stays_below_its_reservation(tmp_path: Path) -> None:
     """A batch of 32 photos with EXIF blocks needs no more than the declared 16 MiB."""
     store, exif = store_at(tmp_path), Image.Exif()
