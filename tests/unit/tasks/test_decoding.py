@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 from tasks.decoding import DecodingError, Gray, decode_gray, shrink, stretch
 from tests.unit.tasks.photo_builders import encoded, photo_in_store, store_at, textured
@@ -60,8 +62,6 @@ def test_transparency_does_not_darken(tmp_path: Path) -> None:
 
 def test_orientation_is_not_applied(tmp_path: Path) -> None:
     """Coordinates belong to the pixels as stored."""
-    from PIL import Image  # noqa: PLC0415
-
     block = Image.Exif()
     block[0x0112] = 6
 
@@ -91,8 +91,6 @@ def test_deep_channels_are_stretched_to_the_whole_range(
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 def test_deep_colour_is_stretched_too(tmp_path: Path, suffix: str) -> None:
     """16-bit colour keeps its lower bits, which Pillow alone would cut."""
-    import cv2  # noqa: PLC0415
-
     _, content = cv2.imencode(suffix, COLOUR.astype(np.uint16) * 16)
     gray = decoded(tmp_path, content.tobytes())
 
