@@ -9,7 +9,16 @@ from importlib import import_module
 
 from tasks.kind import Kind
 
-_MODULES: tuple[str, ...] = ()
+_MODULES = (
+    "tasks.import_images",
+    "tasks.features",
+    "tasks.pairs",
+    "tasks.matching",
+    "tasks.verification",
+    "tasks.tracks",
+    "tasks.reconstruction",
+    "tasks.expand",
+)
 STAGES = ("import", "features", "pairs", "match", "verify", "tracks", "model")
 
 

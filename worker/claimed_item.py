@@ -17,23 +17,22 @@ from worker.frames import Place
 
 
 class LeaseChannel:
-    """What a kombu message needs of a channel; acknowledging means settling under the lease.
+    """What a kombu message needs of a channel; settling under the lease is our own affair.
 
-    Celery acknowledges by itself only what it will not run (revoked, expired)
-    and rejects what it cannot (unknown task, invalid message).
+    Celery rejects at once what it cannot run (unknown task, invalid message).
+    What it discards (revoked, expired) it acknowledges through its event loop,
+    later than we need it; the request's ``acknowledged`` tells that at once.
     """
 
     no_ack_consumers = None
     decode_body = virtual.Channel.decode_body
     codecs = virtual.Channel.codecs
 
-    def __init__(self, on_cancelled: Callable[[str], None], on_refused: Callable[[str], None]) -> None:
-        self._on_cancelled = on_cancelled
+    def __init__(self, on_refused: Callable[[str], None]) -> None:
         self._on_refused = on_refused
 
-    def basic_ack(self, tag: str, multiple: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002 - kombu's signature
-        """Settle a message that Celery discards."""
-        self._on_cancelled(tag)
+    def basic_ack(self, tag: str, multiple: bool = False) -> None:  # noqa: FBT001, FBT002 - kombu's signature
+        """Do nothing: see the class."""
 
     def basic_reject(self, tag: str, requeue: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002 - kombu's signature
         """Settle a message that Celery cannot run."""
@@ -69,6 +68,11 @@ class ClaimedItem:
     def name(self) -> str:
         """Return what messages call this item."""
         return self.place.item if self.place else self.job_id
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Tell whether Celery has revoked or expired the job: we have not settled it, it was acknowledged."""
+        return bool(self.request.acknowledged)
 
     def announce_failure(self, failure: Failure) -> None:
         """Send Celery's event of a failed job, and end Celery's bookkeeping."""

@@ -165,14 +165,12 @@ class GovernedPool(BasePool):
                 child.batch.on_started(child.pid)
 
     def _on_channel(self, child: _Child) -> None:
-        try:
-            data = child.channel.recv(_READ_BYTES)
-        except OSError:
-            data = b""
+        data = _received(child.channel)
+        if data is None:
+            return
         if not data:
             # The end itself is handled when the spawner has reaped it.
             self._stop_reading(child)
-            return
         for frame in child.frames.feed(data):
             self._on_frame(child, frame)
 
@@ -233,13 +231,11 @@ class GovernedPool(BasePool):
     def _on_control(self) -> None:
         if self._control is None:
             return
-        try:
-            data = self._control.recv(_READ_BYTES)
-        except OSError:
-            data = b""
+        data = _received(self._control)
+        if data is None:
+            return
         if not data:
             self._on_spawner_gone()
-            return
         for frame in self._control_frames.feed(data):
             if "spawned" in frame:
                 self._on_spawned(frame["spawned"], frame["pid"])
@@ -260,13 +256,9 @@ class GovernedPool(BasePool):
 
     def _drain(self, child: _Child) -> None:
         """Take what the child had still sent: those items are done, not suspects."""
-        child.channel.setblocking(False)
-        try:
-            while data := child.channel.recv(_READ_BYTES):
-                for frame in child.frames.feed(data):
-                    self._on_frame(child, frame)
-        except OSError:
-            return  # Nothing more to read, or the connection was reset: the same here.
+        while data := _received(child.channel):
+            for frame in child.frames.feed(data):
+                self._on_frame(child, frame)
 
     def _remove(self, child: _Child, cause: str) -> None:
         self._stop_reading(child)
@@ -309,6 +301,20 @@ class GovernedPool(BasePool):
                 self._on_channel(channels[fd])
             else:
                 self._on_control()
+
+
+def _received(channel: socket.socket) -> bytes | None:
+    """Return what there is to read: nothing yet is None, the end is empty.
+
+    Never blocks: in one round of its loop the hub may report a descriptor that
+    was closed and is another, still silent channel by now.
+    """
+    try:
+        return channel.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
 
 
 def _cause_of_death(status: int) -> str:

@@ -58,9 +58,7 @@ class Puller:
         settings = node.settings
         self.lease = Lease(settings.redis_url, settings.name, settings.lease_seconds, self.describe)
         self.settler = Settler(self.lease)
-        self._reception = Reception(
-            Store(settings.store, settings.import_roots), self.settler, receive, self._cancel_running
-        )
+        self._reception = Reception(Store(settings.store, settings.import_roots), self.settler, receive)
         self._services = BatchServices(
             governor=node.governor,
             settler=self.settler,
@@ -108,10 +106,6 @@ class Puller:
     def consume(self, kind_names: list[str]) -> None:
         """Pull these kinds from now on (``celery control add_consumer / cancel_consumer``)."""
         self._kinds = tuple(self._node.kinds[name] for name in kind_names if name in self._node.kinds)
-        self._bell.ring()
-
-    def _cancel_running(self, tag: str) -> None:
-        any(batch.cancel(tag) for batch in tuple(self._batches))
         self._bell.ring()
 
     def consumes(self, kind_name: str) -> bool:
@@ -221,6 +215,7 @@ class Puller:
             self._bell.ring()
         finally:
             self._is_busy = False
+        self.flush()  # What was parked, refused or cancelled on the way.
 
     def _has_free_thread(self) -> bool:
         return self._node.governor.availability().available.cpu_threads > 0

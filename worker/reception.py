@@ -24,8 +24,7 @@ log = get_logger(__name__)
 class Reception:
     """Receives claimed messages; main thread only.
 
-    ``receive`` passes a message to Celery and returns the requests born of
-    it. ``cancel_running`` is told of a tag that Celery discards while it runs.
+    ``receive`` passes a message to Celery and returns the requests born of it.
     """
 
     def __init__(
@@ -33,14 +32,12 @@ class Reception:
         store: Store,
         settler: Settler,
         receive: Callable[[Any], list[Any]],
-        cancel_running: Callable[[str], None],
     ) -> None:
         self._store = store
         self._settler = settler
         self._receive = receive
-        self._cancel_running = cancel_running
-        self._channel = LeaseChannel(self._on_cancelled, self._on_refused)
-        self._receiving: dict[str, ClaimedItem] = {}
+        self._channel = LeaseChannel(self._on_refused)
+        self._refused: set[str] = set()
 
     def receive(self, claimed: list[Claimed], kind: str) -> list[ClaimedItem]:
         """Return the items to run; the others are settled."""
@@ -84,31 +81,26 @@ class Reception:
         return delay_ms > 0
 
     def _is_accepted(self, item: ClaimedItem, kind: str) -> bool:
-        self._receiving[item.tag] = item
-        try:
-            requests = self._receive(item.message)
-        finally:
-            del self._receiving[item.tag]
-        if not requests:
-            return False
-        item.request = requests[0]
-        if item.request.name == kind:
+        """Let Celery receive a message; what it does not want run is settled as failed."""
+        self._refused.clear()
+        requests = self._receive(item.message)
+        if requests and requests[0].name == kind:
+            item.request = requests[0]
             return True
-        self._fail(item, kind, refusals.unknown_task(item.name, str(item.request.name), kind))
+        self._fail(item, kind, self._why_not(item, kind, requests))
         return False
 
-    def _on_cancelled(self, tag: str) -> None:
-        """Celery discards a message: it was revoked or has expired, before or while running."""
-        item = self._receiving.get(tag)
-        if item is None:
-            self._cancel_running(tag)
-        else:
-            self._fail(item, item.task, refusals.cancelled(item.name))
+    def _why_not(self, item: ClaimedItem, kind: str, requests: list[Any]) -> Failure:
+        if requests:
+            item.request = requests[0]
+            return refusals.unknown_task(item.name, item.task, kind)
+        if item.tag in self._refused:
+            return refusals.unknown_task(item.name, item.task)
+        return refusals.cancelled(item.name)
 
     def _on_refused(self, tag: str) -> None:
         """Celery does not know the task, or cannot read the message."""
-        item = self._receiving[tag]
-        self._fail(item, item.task, refusals.unknown_task(item.name, item.task))
+        self._refused.add(tag)
 
     def _fail(self, item: ClaimedItem, kind: str, failure: Failure) -> None:
         log.warning("%s %s failed: %s", kind, failure.name, failure.cause)

@@ -64,7 +64,6 @@ class RunningBatch:
         self._open: dict[int, ClaimedItem] = dict(enumerate(items))
         self._project = next((item.place.project for item in items if item.place), None)
         self._dispatched_ns = time.monotonic_ns()
-        self._was_cancelled = False
         self._is_over = False
 
     # -- What the pool tells ----------------------------------------------------------
@@ -76,9 +75,10 @@ class RunningBatch:
 
     def on_outcome(self, index: int, outcome: dict[str, Any]) -> None:
         """Settle one item as the child says."""
-        item = self._open.pop(index, None)
-        if item is None:
-            return  # Cancelled meanwhile: it is settled already.
+        item = self._open.pop(index)
+        if item.is_cancelled:
+            self._cancel(item)
+            return
         match outcome["action"]:
             case "done":
                 self._finish(item, outcome)
@@ -105,24 +105,17 @@ class RunningBatch:
 
     def on_child_gone(self, cause: str) -> None:
         """Treat the items in the callback's window as suspects, give the rest back untouched."""
-        suspects = sorted(self._open)[: self._kind.window(self.request.grant)]
-        for index in sorted(self._open, reverse=True):
+        window = self._kind.window(self.request.grant)
+        was_killed_for_one = any(item.is_cancelled for item in self._open.values())
+        for position, index in enumerate(sorted(self._open)):
             item = self._open.pop(index)
-            if index in suspects and not self._was_cancelled:
+            if item.is_cancelled:
+                self._cancel(item)
+            elif position < window and not was_killed_for_one:
                 self._suspect(item, cause)
             else:
                 self._give_back(item)
         self._release()
-
-    def cancel(self, tag: str) -> bool:
-        """Take an item out that Celery was told to revoke; True if it was one of ours."""
-        index = next((index for index, item in self._open.items() if item.tag == tag), None)
-        if index is None:
-            return False
-        self._was_cancelled = True
-        item = self._open.pop(index)
-        self._settler.add(failed_entry(item, self._kind.name, refusals.cancelled(item.name)))
-        return True
 
     # -- What becomes of an item ------------------------------------------------------
 
@@ -141,6 +134,12 @@ class RunningBatch:
         log.warning("%s %s failed: %s", self._kind.name, failure.name, failure.cause)
         self._settler.add(failed_entry(item, self._kind.name, failure))
         item.announce_failure(failure)
+
+    def _cancel(self, item: ClaimedItem) -> None:
+        """Settle a job that Celery has revoked; Celery has told its events already."""
+        failure = refusals.cancelled(item.name)
+        self._services.record_failure(item, failure)
+        self._settler.add(failed_entry(item, self._kind.name, failure))
 
     def _give_back(self, item: ClaimedItem, *, attempts: int = 0, estimate: str | None = None) -> None:
         entry = {**settlement(item, "requeue"), "attempts": attempts}

@@ -18,6 +18,9 @@ local function finish_item(entry)
     redis.call('HSET', project, entry.stage .. ':finished_ms', now_ms())
   end
   for _, job in ipairs(entry.pushes or {}) do push_job(job) end
+  if entry.stage == 'plan' and entry.action == 'failed' then
+    redis.call('HSET', project, 'state', 'failed', 'failure', entry.report or '')
+  end
   for name, value in pairs(entry.progress or {}) do redis.call('HSET', project, name, value) end
   if entry.continuation then
     redis.call('HSET', project, 'next_expand', entry.continuation, 'continue_at', entry.continue_at)
@@ -32,6 +35,9 @@ local function record_batch(entry)
   if entry.ratio_permille > worst then
     redis.call('HSET', project, field .. ':ratio_permille', entry.ratio_permille,
       field .. ':reserved_bytes', entry.reserved_bytes, field .. ':peak_bytes', entry.peak_bytes)
+  end
+  if entry.peak_bytes > tonumber(redis.call('HGET', project, 'peak_bytes') or 0) then
+    redis.call('HSET', project, 'peak_bytes', entry.peak_bytes)
   end
 end
 

@@ -1,0 +1,180 @@
+"""Holds real parts: a server from the wheel, real workers, a stock client without Tiepoint."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import redis
+from celery import Celery
+
+from worker import keys
+from worker.connections import plain_client
+from worker.embedded import embedded_server
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEADLINE_SECONDS = 60.0
+"""How long a test waits for something that must happen; never part of what it measures."""
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait until a condition is true and return its value; fail the test after the deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    pytest.fail(f"waited {DEADLINE_SECONDS:.0f} s in vain until {what}")
+
+
+@pytest.fixture
+def broker_url() -> Iterator[str]:
+    """Return the URL of a fresh embedded server."""
+    with embedded_server() as url:
+        yield url
+
+
+@pytest.fixture
+def server(broker_url: str) -> Iterator["redis.Redis"]:
+    """Return a client of the fresh server."""
+    client = plain_client(broker_url.replace("redis+socket://", "unix://", 1))
+    yield client
+    client.close()
+
+
+@dataclass
+class Worker:
+    """One governed worker process and what it has logged."""
+
+    process: "subprocess.Popen[bytes]"
+    name: str
+    log_path: Path
+
+    @property
+    def log(self) -> str:
+        """Return all that it has logged."""
+        return self.log_path.read_text("utf-8", errors="replace")
+
+    def children(self) -> list[psutil.Process]:
+        """Return the pool's children (the spawner's children)."""
+        with suppress(psutil.NoSuchProcess):
+            spawners = psutil.Process(self.process.pid).children()
+            return [child for spawner in spawners for child in spawner.children()]
+        return []
+
+    def stop(self, signum: int = signal.SIGTERM) -> int:
+        """Send a signal, wait for the end, return the exit code."""
+        self.process.send_signal(signum)
+        return self.process.wait(DEADLINE_SECONDS)
+
+
+@dataclass
+class Cluster:
+    """One server, its workers, and a stock client."""
+
+    broker_url: str
+    server: "redis.Redis"
+    folder: Path
+    workers: list[Worker] = field(default_factory=list)
+
+    @property
+    def stock(self) -> Celery:
+        """Return a bare Celery app: all that a stock client has."""
+        return Celery(broker=self.broker_url)
+
+    def send(self, queue: str, *, task: str | None = None, **options: Any) -> str:
+        """Send one job as a stock client does; return its id."""
+        with self.stock as client:
+            result = client.send_task(task or queue, queue=queue, **options)
+        return str(result.id)
+
+    def start_worker(self, name: str = "one", *, command: list[str] | None = None, **settings: Any) -> Worker:
+        """Start a governed worker and wait until it holds its lease."""
+        log_path = self.folder / f"{name}.log"
+        celery = [
+            "-P",
+            "-m",
+            "celery",
+            "-A",
+            "worker.app",
+            "worker",
+            "--loglevel",
+            "INFO",
+            "--hostname",
+            f"{name}@%h",
+        ]
+        celery += ["--without-mingle", "--without-gossip"]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "TIEPOINT_BROKER_URL": self.broker_url,
+            "TIEPOINT_NAME": name,
+            "TIEPOINT_PROFILE": "dedicated",
+            "TIEPOINT_STORE": str(self.folder / "store"),
+            "TIEPOINT_KIND_MODULES": '["tests.integration.noop_kinds"]',
+            "TIEPOINT_LEASE_SECONDS": "2",
+            **{f"TIEPOINT_{key.upper()}": str(value) for key, value in settings.items()},
+        }
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                command or [sys.executable, *celery], env=environment, stdout=log, stderr=log, cwd=self.folder
+            )
+        worker = Worker(process=process, name=name, log_path=log_path)
+        self.workers.append(worker)
+        wait_until(lambda: self._has_lease(name) or process.poll() is not None, f"{name} has its lease")
+        if process.poll() is not None:
+            pytest.fail(f"{name} ended at once:\n{worker.log}")
+        return worker
+
+    def _has_lease(self, name: str) -> bool:
+        return any(lease.startswith(f"{name}|".encode()) for lease in self.server.zrange(keys.LEASES, 0, -1))
+
+    def reserved_bytes(self, name: str) -> int:
+        """Return what a node says is reserved on it (as of its last renewal)."""
+        value = self.server.hget(keys.node(name), "reserved_memory_bytes")
+        return int(value or 0)
+
+    def inflight(self) -> int:
+        """Return how many messages are claimed and not settled."""
+        return sum(int(self.server.hlen(key)) for key in self.server.scan_iter(keys.INFLIGHT_PREFIX + "*"))
+
+    def dead(self) -> list[dict[str, Any]]:
+        """Return the reports of failed jobs."""
+        return [json.loads(report) for report in self.server.lrange(keys.DEAD, 0, -1)]
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """Return (job number, batch size, process id) of each time a no-op job ran."""
+        log = self.folder / "runs"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [(int(a), int(b), int(c)) for a, b, c in (line.split() for line in lines)]
+
+    @property
+    def run_log(self) -> str:
+        """Return the file that no-op jobs report to."""
+        return str(self.folder / "runs")
+
+
+@pytest.fixture
+def cluster(broker_url: str, server: "redis.Redis", tmp_path: Path) -> Iterator[Cluster]:
+    """Return a cluster without workers; whatever runs at the end is killed."""
+    cluster = Cluster(broker_url=broker_url, server=server, folder=tmp_path)
+    yield cluster
+    with _killed(cluster.workers):
+        pass
+
+
+@contextmanager
+def _killed(workers: list[Worker]) -> Iterator[None]:
+    yield
+    for worker in workers:
+        worker.process.kill()
+        worker.process.wait()

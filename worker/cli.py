@@ -1,0 +1,266 @@
+"""Holds the command line: ``tiepoint run | demo | worker | status | resume | export``.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 done with failures, 130 interrupted.
+Each command validates, calls one function elsewhere and shows the result.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tasks.errors import ProjectError, TasksError
+from tasks.expand import PHASES
+from tasks.parameters import FeatureParameters, PairParameters, ProjectParameters
+from tasks.summary import summarise
+from worker.display import show_summary
+from worker.embedded import ServerError
+from worker.local_project import create_project, open_project, run_and_summarise
+from worker.local_run import LocalOptions, RunError
+from worker.settings import Settings
+
+EXIT_FAILED, EXIT_USAGE, EXIT_WITH_FAILURES, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+app = typer.Typer(
+    name="tiepoint",
+    help="Photos in, tie points and a sparse 3D model out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+errors = Console(stderr=True)
+
+
+class Features(StrEnum):
+    """Which features are extracted."""
+
+    ROOTSIFT = "rootsift"
+    SIFT = "sift"
+    ORB = "orb"
+
+
+class Pairs(StrEnum):
+    """Which images are matched with which."""
+
+    AUTO = "auto"
+    EXHAUSTIVE = "exhaustive"
+    SEQUENTIAL = "sequential"
+
+
+class Profile(StrEnum):
+    """How much of the machine jobs may take."""
+
+    INTERACTIVE = "interactive"
+    DEDICATED = "dedicated"
+
+
+class Until(StrEnum):
+    """The last phase to run."""
+
+    IMPORT = PHASES[0]
+    FEATURES = PHASES[1]
+    MATCHING = PHASES[2]
+    TRACKS = PHASES[3]
+    MODEL = PHASES[4]
+
+
+class ExportFormat(StrEnum):
+    """What can be exported."""
+
+    COLMAP = "colmap"
+    PLY = "ply"
+
+
+def _bytes(text: str | None) -> int | None:
+    """Parse an amount of memory such as 4GiB, 512MiB, 8G or 1000000000."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?B?|B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"{text} is not an amount of memory; write it like 4GiB or 512MiB")
+    power = " KMGT".index((match[2] or " ").upper())
+    return int(float(match[1]) * 1024**power)
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
+CpusOption = Annotated[int | None, typer.Option(min=1, help="Use at most this many CPU threads.")]
+MemoryOption = Annotated[str | None, typer.Option(help="Use at most this much RAM, e.g. 4GiB.")]
+ProfileOption = Annotated[Profile, typer.Option(help="interactive leaves room for you, dedicated does not.")]
+UntilOption = Annotated[Until, typer.Option(help="Stop after this phase.")]
+ProjectFolder = Annotated[Path, typer.Argument(help="The project's folder.")]
+
+
+@app.command()
+def run(
+    photos: Annotated[Path, typer.Argument(help="The folder with the photos.")],
+    project: Annotated[
+        Path | None, typer.Option(help="Folder for the results [default: NAME.tiepoint]")
+    ] = None,
+    features: Annotated[Features, typer.Option(help="Which features to use.")] = Features.ROOTSIFT,
+    pairs: Annotated[Pairs, typer.Option(help="Which images are matched with which.")] = Pairs.AUTO,
+    max_image_size: Annotated[int, typer.Option(min=64, help="Longer side for detection, in pixels.")] = 3200,
+    max_features: Annotated[int, typer.Option(min=1, max=8192, help="Features per image.")] = 8192,
+    link: Annotated[bool, typer.Option(help="Leave the photos where they are instead of copying.")] = False,
+    until: UntilOption = Until.MODEL,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    profile: ProfileOption = Profile.INTERACTIVE,
+    as_json: JsonOption = False,
+) -> None:
+    """Make tie points and a sparse model from a folder of photos, on this machine."""
+    parameters = ProjectParameters(
+        features=FeatureParameters(
+            extractor=features.value, max_image_size_px=max_image_size, max_features=max_features
+        ),
+        pairs=PairParameters(strategy=pairs.value),
+    )
+    options = _options(until, cpus, memory, profile)
+    folder = project or Path(f"{photos.resolve().name}.tiepoint")
+    with _plain_errors():
+        local = create_project(folder, photos, parameters, link=link)
+        summary = run_and_summarise(local, options, errors)
+    _finish(summary, as_json=as_json)
+
+
+@app.command()
+def resume(
+    folder: ProjectFolder,
+    until: UntilOption = Until.MODEL,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    profile: ProfileOption = Profile.INTERACTIVE,
+    as_json: JsonOption = False,
+) -> None:
+    """Finish a project that was interrupted; failed items are tried again."""
+    options = _options(until, cpus, memory, profile)
+    with _plain_errors():
+        local = open_project(folder)
+        local.project.clear_failures()
+        summary = run_and_summarise(local, options, errors)
+    _finish(summary, as_json=as_json)
+
+
+@app.command()
+def status(folder: ProjectFolder, as_json: JsonOption = False) -> None:
+    """Say how far a project is, from its folder alone."""
+    with _plain_errors():
+        local = open_project(folder)
+        summary = summarise(local.store, local.project)
+    _show(summary, as_json=as_json)
+
+
+@app.command()
+def export(
+    folder: ProjectFolder,
+    out: Annotated[Path, typer.Option(help="A new folder (colmap) or file (ply) to write.")],
+    export_format: Annotated[
+        ExportFormat, typer.Option("--format", help="What to write.")
+    ] = ExportFormat.COLMAP,
+) -> None:
+    """Write a project in a form that other programs open."""
+    from tasks.exports.colmap import export_colmap  # noqa: PLC0415 - loads pycolmap, slow
+    from tasks.exports.ply import export_ply  # noqa: PLC0415
+
+    with _plain_errors():
+        local = open_project(folder)
+        if export_format is ExportFormat.COLMAP:
+            export_colmap(local.store, local.project.id, out)
+        else:
+            export_ply(local.store, local.project.id, out)
+    errors.print(f"wrote {out}")
+
+
+@app.command()
+def worker(
+    broker: Annotated[str, typer.Option(help="redis://, rediss:// or redis+socket:// URL of the queue.")],
+    store: Annotated[Path, typer.Option(help="Root of the project store.")],
+    name: Annotated[str | None, typer.Option(help="Stable name of this node [default: host name]")] = None,
+    memory: MemoryOption = None,
+    cpus: CpusOption = None,
+    profile: ProfileOption = Profile.INTERACTIVE,
+    import_root: Annotated[list[Path] | None, typer.Option(help="Folder that photos may come from.")] = None,
+) -> None:
+    """Run one governed worker on this machine until it is told to stop."""
+    values: dict[str, Any] = {"broker_url": broker, "store": store.resolve(), "profile": profile.value}
+    values |= {"memory_bytes": _bytes(memory), "cpus": cpus, "import_roots": tuple(import_root or ())}
+    if name is not None:
+        values["name"] = name
+    settings = Settings(**values)
+    command = [sys.executable, "-P", "-m", "celery", "-A", "worker.app", "worker", "--loglevel", "INFO"]
+    command += ["--hostname", f"{settings.name}@%h"]
+    os.execvpe(command[0], command, {**os.environ, **settings.to_environment()})  # noqa: S606 - our own command
+
+
+@app.command()
+def demo(
+    project: Annotated[
+        Path | None, typer.Option(help="Folder for photos and results [default: temporary]")
+    ] = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Render a drone flight, reconstruct it, and compare the cameras with the truth."""
+    from worker.demo import run_demo  # noqa: PLC0415 - loads the renderer
+
+    options = LocalOptions(cpus=cpus, memory_bytes=_bytes(memory), profile="dedicated")
+    with _plain_errors():
+        summary = run_demo(project, options, errors)
+    _finish(summary, as_json=as_json)
+
+
+@app.callback(invoke_without_command=True)
+def _main(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if show_version:
+        typer.echo(version("tiepoint"))
+        raise typer.Exit
+
+
+def _options(until: Until, cpus: int | None, memory: str | None, profile: Profile) -> LocalOptions:
+    return LocalOptions(until=until.value, cpus=cpus, memory_bytes=_bytes(memory), profile=profile.value)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turn expected errors into one sentence and an exit code."""
+    try:
+        yield
+    except ProjectError as error:
+        errors.print(f"[red]error:[/red] {error}", highlight=False)
+        raise typer.Exit(EXIT_USAGE) from error
+    except (TasksError, ServerError, RunError) as error:
+        errors.print(f"[red]error:[/red] {error}", highlight=False)
+        raise typer.Exit(EXIT_FAILED) from error
+    except KeyboardInterrupt as error:
+        errors.print("interrupted; `tiepoint resume` finishes the project")
+        raise typer.Exit(EXIT_INTERRUPTED) from error
+
+
+def _show(summary: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        show_summary(Console(), summary)
+
+
+def _finish(summary: dict[str, Any], *, as_json: bool) -> None:
+    """Show a finished run and exit with its code."""
+    _show(summary, as_json=as_json)
+    if summary["failures"]:
+        raise typer.Exit(EXIT_WITH_FAILURES)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,109 @@
+"""Shows a run: progress bars on a terminal, plain lines elsewhere, a summary at the end.
+
+Everything goes to standard error but the final JSON. Does not compute what it
+shows.
+"""
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tasks.catalog import STAGES
+from worker.client import ProjectState, StageProgress
+
+_TELL_AFTER_SECONDS = 5.0
+_MACHINE_IS_BUSY = ("CPU_PSI", "MEMORY_PSI", "IO_PSI", "PRESSURE_RED", "PRESSURE_CAP")
+
+
+class RunDisplay:
+    """Progress of one run; enter it, call :meth:`watch` with each state."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._rows: dict[str, TaskID] = {}
+        self._finished: set[str] = set()
+        self._waiting_for: tuple[str, float] | None = None
+
+    def __enter__(self) -> "RunDisplay":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def watch(self, state: ProjectState, waits_for: str) -> None:
+        """Show a state."""
+        for stage in STAGES:
+            if stage in state.stages:
+                self._show_stage(stage, state.stages[stage])
+        self._tell_waiting(waits_for)
+
+    def _show_stage(self, stage: str, progress: StageProgress) -> None:
+        done = progress.done + progress.failed
+        note = f"{progress.failed} failed" if progress.failed else ""
+        if stage not in self._rows:
+            self._rows[stage] = self._progress.add_task(stage, total=progress.planned, note=note)
+        self._progress.update(self._rows[stage], completed=done, total=progress.planned, note=note)
+        if not self._console.is_terminal and done == progress.planned and stage not in self._finished:
+            self._finished.add(stage)
+            self._console.print(f"{stage}: {done} in {progress.seconds:.1f} s {note}".rstrip())
+
+    def _tell_waiting(self, waits_for: str) -> None:
+        """Say once, after a while, that the machine is too busy for the profile."""
+        if not any(reason in waits_for for reason in _MACHINE_IS_BUSY):
+            self._waiting_for = None
+            return
+        now = time.monotonic()
+        if self._waiting_for is None:
+            self._waiting_for = (waits_for, now + _TELL_AFTER_SECONDS)
+        elif now > self._waiting_for[1]:
+            detail = waits_for.partition(": ")[2]
+            self._console.print(f"machine busy ({detail}); --profile dedicated ignores it")
+            self._waiting_for = (waits_for, float("inf"))
+
+
+def show_summary(console: Console, summary: dict[str, Any]) -> None:
+    """Print what a project has come to, for people."""
+    images = summary["images"]
+    console.print(
+        f"{images['imported']} images, {summary['features']} features, "
+        f"{summary['verified_pairs']} of {summary['pairs']} pairs verified, "
+        f"{summary['tracks']} tracks of {summary['observations']} observations"
+    )
+    if summary["models"]:
+        console.print(_model_table(summary["models"]))
+    for failure in summary["failures"]:
+        console.print(f"[red]{failure['name']}[/red]: {failure['cause']}. {failure['cure']}", highlight=False)
+    if "truth" in summary:
+        truth = summary["truth"]
+        console.print(
+            f"camera centres against the truth: RMS {truth['centre_rms_m']:.3f} m "
+            f"over a flight of {truth['extent_m']:.0f} m"
+        )
+
+
+def _model_table(models: list[dict[str, Any]]) -> Table:
+    table = Table(title="sparse models")
+    for column in ("model", "registered images", "points", "reprojection error px", "track length"):
+        table.add_column(column, justify="right")
+    for index, model in enumerate(models):
+        table.add_row(
+            str(index),
+            str(model["registered_images"]),
+            str(model["points"]),
+            f"{model['mean_reprojection_error_px']:.3f}",
+            f"{model['mean_track_length']:.2f}",
+        )
+    return table
