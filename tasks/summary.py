@@ -10,7 +10,7 @@ from tasks.errors import MissingArtefactError
 from tasks.feature_sets import features_key
 from tasks.inputs import read_features
 from tasks.pairs import candidate_pairs
-from tasks.reconstruction import model_summaries
+from tasks.reconstruction import model_report
 from tasks.store import Project, Store
 from tasks.tracks import tracks_key
 from tasks.verification import verified_pairs
@@ -28,7 +28,7 @@ def summarise(store: Store, project: Project) -> dict[str, Any]:
         "features": _feature_count(store, project),
         **_pair_counts(store, project),
         **_track_counts(store, project),
-        "models": _models(store, project),
+        **_models(store, project),
         "failures": [failure.to_dict() for _, _, failure in failures],
     }
 
@@ -64,8 +64,12 @@ def _track_counts(store: Store, project: Project) -> dict[str, Any]:
     }
 
 
-def _models(store: Store, project: Project) -> list[dict[str, Any]]:
+def _models(store: Store, project: Project) -> dict[str, Any]:
     try:
-        return [dict(summary) for summary in model_summaries(store, project)]
+        report = model_report(store, project)
     except MissingArtefactError:
-        return []
+        return {"models": [], "model_reason": None}
+    return {
+        "models": [model.model_dump(mode="json") for model in report.models],
+        "model_reason": report.reason,
+    }

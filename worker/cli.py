@@ -96,15 +96,17 @@ CpusOption = Annotated[int | None, typer.Option(min=1, help="Use at most this ma
 MemoryOption = Annotated[str | None, typer.Option(help="Use at most this much RAM, e.g. 4GiB.")]
 ProfileOption = Annotated[Profile, typer.Option(help="interactive leaves room for you, dedicated does not.")]
 UntilOption = Annotated[Until, typer.Option(help="Stop after this phase.")]
+ResultFolder = Annotated[Path | None, typer.Option(help="Folder for the results [default: NAME.tiepoint].")]
+DemoFolder = Annotated[Path | None, typer.Option(help="Keep photos and results here [default: temporary].")]
+FormatOption = Annotated[ExportFormat, typer.Option("--format", help="What to write.")]
+VersionOption = Annotated[bool, typer.Option("--version", help="Print the version.")]
 ProjectFolder = Annotated[Path, typer.Argument(help="The project's folder.")]
 
 
 @app.command()
 def run(
     photos: Annotated[Path, typer.Argument(help="The folder with the photos.")],
-    project: Annotated[
-        Path | None, typer.Option(help="Folder for the results [default: NAME.tiepoint]")
-    ] = None,
+    project: ResultFolder = None,
     features: Annotated[Features, typer.Option(help="Which features to use.")] = Features.ROOTSIFT,
     pairs: Annotated[Pairs, typer.Option(help="Which images are matched with which.")] = Pairs.AUTO,
     max_image_size: Annotated[int, typer.Option(min=64, help="Longer side for detection, in pixels.")] = 3200,
@@ -162,9 +164,7 @@ def status(folder: ProjectFolder, as_json: JsonOption = False) -> None:
 def export(
     folder: ProjectFolder,
     out: Annotated[Path, typer.Option(help="A new folder (colmap) or file (ply) to write.")],
-    export_format: Annotated[
-        ExportFormat, typer.Option("--format", help="What to write.")
-    ] = ExportFormat.COLMAP,
+    export_format: FormatOption = ExportFormat.COLMAP,
 ) -> None:
     """Write a project in a form that other programs open."""
     from tasks.exports.colmap import export_colmap  # noqa: PLC0415 - loads pycolmap, slow
@@ -202,9 +202,7 @@ def worker(
 
 @app.command()
 def demo(
-    project: Annotated[
-        Path | None, typer.Option(help="Folder for photos and results [default: temporary]")
-    ] = None,
+    project: DemoFolder = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
     as_json: JsonOption = False,
@@ -220,7 +218,7 @@ def demo(
 
 @app.callback(invoke_without_command=True)
 def _main(
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    show_version: VersionOption = False,
 ) -> None:
     if show_version:
         typer.echo(version("tiepoint"))

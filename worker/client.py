@@ -55,19 +55,22 @@ class Client:
     def state(self, project_id: str) -> ProjectState:
         """Read a project's live state."""
         fields = {
-            name.decode(): value.decode()
-            for name, value in self._redis.hgetall(keys.project(project_id)).items()
+            _text(name): _text(value) for name, value in self._redis.hgetall(keys.project(project_id)).items()
         }
         return _state(fields) if fields else ProjectState(state="unknown")
 
     def waits_for(self, node_name: str) -> str:
         """Return what a node waits for, in its own words; empty while it works."""
         value = self._redis.hget(keys.node(node_name), "waits_for")
-        return value.decode() if value else ""
+        return _text(value) if value else ""
 
     def close(self) -> None:
         """Close the connection."""
         self._redis.close()
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _state(fields: dict[str, str]) -> ProjectState:

@@ -5,7 +5,7 @@ shows.
 """
 
 import time
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -36,7 +36,7 @@ class RunDisplay:
         self._finished: set[str] = set()
         self._waiting_for: tuple[str, float] | None = None
 
-    def __enter__(self) -> "RunDisplay":
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 

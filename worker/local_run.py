@@ -18,7 +18,7 @@ from tasks.store import Project, Store
 from worker import tether
 from worker.client import Client, ProjectState
 from worker.embedded import embedded_server
-from worker.settings import Settings
+from worker.settings import ProfileName, Settings
 
 _POLL_SECONDS = 0.1
 _WARM_STOP_SECONDS = 10.0
@@ -38,7 +38,7 @@ class LocalOptions:
     until: str = "model"
     cpus: int | None = None
     memory_bytes: int | None = None
-    profile: str = "interactive"
+    profile: ProfileName = "interactive"
 
 
 def run_locally(store: Store, project: Project, options: LocalOptions, watch: Watch) -> ProjectState:

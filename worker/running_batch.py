@@ -193,6 +193,7 @@ class RunningBatch:
             peak_memory_bytes=report.peak_bytes,
             reserved_bytes=grant.memory_bytes,
             threads=grant.cpu_threads,
+            batch=grant.batch,
         )
         if report.peak_bytes > grant.memory_bytes:
             log.error(

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "TIEPOINT_"
+ProfileName = Literal["interactive", "dedicated"]
 
 
 class Settings(BaseSettings):
@@ -35,7 +36,7 @@ class Settings(BaseSettings):
     """Partition: use at most this much RAM."""
     cpus: int | None = Field(default=None, ge=1)
     """Partition: use at most this many CPU threads."""
-    profile: Literal["interactive", "dedicated"] = "interactive"
+    profile: ProfileName = "interactive"
     lease_seconds: float = Field(default=10.0, ge=0.2, le=600.0)
     single_node: bool = False
     """No other node will come: an item too large for this one fails instead of waiting."""

@@ -18,7 +18,7 @@ def start(
     command: Sequence[str],
     *,
     environment: Mapping[str, str] | None = None,
-    output: IO[Any] | int | None = None,
+    output: IO[Any],
 ) -> "subprocess.Popen[bytes]":
     """Start a command in a session of its own, so that the terminal's Ctrl-C reaches only us."""
     return subprocess.Popen(

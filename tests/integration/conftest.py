@@ -136,7 +136,7 @@ class Cluster:
         return worker
 
     def _has_lease(self, name: str) -> bool:
-        return any(lease.startswith(f"{name}|".encode()) for lease in self.server.zrange(keys.LEASES, 0, -1))
+        return any(f"{name}|" in str(lease) for lease in self.server.zrange(keys.LEASES, 0, -1))
 
     def reserved_bytes(self, name: str) -> int:
         """Return what a node says is reserved on it (as of its last renewal)."""

@@ -146,7 +146,7 @@ def test_a_failed_job_is_reported_with_cause_and_cure(cluster: Cluster) -> None:
     ],
 )
 def test_a_bad_job_fails_at_once_and_holds_up_nobody(
-    cluster: Cluster, options: dict[str, object], reason: str
+    cluster: Cluster, options: dict[str, Any], reason: str
 ) -> None:
     """Whatever a client sends costs one job."""
     cluster.send("noop", **options)
@@ -240,6 +240,7 @@ def test_inspect_answers_with_the_state_of_the_governor(cluster: Cluster) -> Non
 
     assert governor["pressure"] == "GREEN"
     assert int(governor["budget_memory_bytes"]) > 0
+    assert queues is not None
     assert {queue["name"] for queue in next(iter(queues.values()))} >= {"noop", "noop.batch8"}
 
 
