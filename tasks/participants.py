@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TypeVar
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from tasks.opencv_threads import opencv_threads
 

@@ -15,7 +15,7 @@ from tasks.kind import Done, Failed, Kind, Needs, NotReady, Outcome, Payload
 from tasks.store import Store
 from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest
-from worker.memory_meter import MemoryMeter, trim_heap
+from worker.memory_meter import MemoryMeter, private_bytes, trim_heap
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class BatchRunner:
         """Load what the kind needs once, so that the baseline includes it."""
         if kind.name in self._warm:
             return
-        before_bytes = self._meter.resident_bytes()
+        before_bytes = private_bytes()
         kind.warm_up()
         self._meter.grow_baseline(before_bytes)
         self._warm.add(kind.name)

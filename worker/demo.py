@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from tasks.demo_scene import render_scene
+from tasks.demo_scene import PHOTOS_FOLDER, render_scene
 from tasks.demo_truth import SceneTruth, compare_with_truth
 from tasks.errors import ProjectError
 from tasks.parameters import ProjectParameters
@@ -34,14 +34,14 @@ def run_demo(folder: Path | None, options: LocalOptions, console: Console) -> di
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiepoint-demo-")))
         elif folder.exists() and any(folder.iterdir()):
             raise ProjectError(f"{folder} is not empty; name a new folder with --project")
-        truth = _render(folder / "photos", console)
-        local = create_project(folder / "project", folder / "photos", ProjectParameters(), link=False)
+        truth = _render(folder, console)
+        photos = folder / PHOTOS_FOLDER
+        local = create_project(folder / "project", photos, ProjectParameters(), link=False)
         summary = run_and_summarise(local, options, console)
         return {**summary, "truth": _compare(local, truth)}
 
 
 def _render(folder: Path, console: Console) -> SceneTruth:
-    folder.mkdir(parents=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         row = progress.add_task("rendering a flight", total=None)
         return render_scene(folder, lambda done, total: progress.update(row, completed=done, total=total))

@@ -16,6 +16,7 @@ from worker.client import ProjectState, StageProgress
 
 _TELL_AFTER_SECONDS = 5.0
 _MACHINE_IS_BUSY = ("CPU_PSI", "MEMORY_PSI", "IO_PSI", "PRESSURE_RED", "PRESSURE_CAP")
+_PHASE_OF = dict.fromkeys(("pairs", "match", "verify"), "matching")
 
 
 class RunDisplay:
@@ -48,6 +49,7 @@ class RunDisplay:
         for stage in STAGES:
             if stage in state.stages:
                 self._show_stage(stage, state.stages[stage])
+                self._tell_finished(stage, state)
         self._tell_waiting(waits_for)
 
     def _show_stage(self, stage: str, progress: StageProgress) -> None:
@@ -56,9 +58,16 @@ class RunDisplay:
         if stage not in self._rows:
             self._rows[stage] = self._progress.add_task(stage, total=progress.planned, note=note)
         self._progress.update(self._rows[stage], completed=done, total=progress.planned, note=note)
-        if not self._console.is_terminal and done == progress.planned and stage not in self._finished:
-            self._finished.add(stage)
-            self._console.print(f"{stage}: {done} in {progress.seconds:.1f} s {note}".rstrip())
+
+    def _tell_finished(self, stage: str, state: ProjectState) -> None:
+        """Print a line per finished stage where there is no terminal to draw bars on."""
+        is_over = state.phase not in {"", _PHASE_OF.get(stage, stage)}
+        if self._console.is_terminal or stage in self._finished or not is_over:
+            return
+        self._finished.add(stage)
+        progress = state.stages[stage]
+        failed = f", {progress.failed} failed" if progress.failed else ""
+        self._console.print(f"{stage}: {progress.done} in {progress.seconds:.1f} s{failed}")
 
     def _tell_waiting(self, waits_for: str) -> None:
         """Say once, after a while, that the machine is too busy for the profile."""

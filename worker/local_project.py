@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from tasks.catalog import STAGES
 from tasks.errors import ProjectError
 from tasks.parameters import ProjectParameters
 from tasks.photo_folder import find_photos
@@ -77,7 +78,7 @@ def run_and_summarise(local: LocalProject, options: LocalOptions, console: Conso
 
 def _measured(state: ProjectState) -> dict[str, Any]:
     """Return what only the queue knows of a run."""
-    stages = state.stages
+    stages = {stage: progress for stage, progress in state.stages.items() if stage in STAGES}
     return {
         "seconds": {stage: progress.seconds for stage, progress in stages.items()},
         "jobs": {

@@ -1,6 +1,10 @@
 """Reads a child's memory: the peak of one batch above the warm child's baseline.
 
-Does not cover GPU memory, nor the peak of a batch whose process died.
+What counts is memory that only this process can have: anonymous and shared
+pages. Pages of library files belong to the page cache, are shared by all
+children and can be taken back; a forked child maps them as it first runs the
+code, which is no need of the job. Does not cover GPU memory, nor the peak of a
+batch whose process died.
 """
 
 import ctypes
@@ -18,16 +22,12 @@ class MemoryMeter:
     """Measures batch after batch in one child; for its main thread only."""
 
     def __init__(self) -> None:
-        self._baseline_bytes = _resident_bytes("VmRSS")
+        self._baseline_bytes = private_bytes()
 
     def grow_baseline(self, before_bytes: int) -> None:
-        """Count what was loaded since ``before_bytes`` was read as part of the warm child."""
+        """Count what was loaded since :func:`private_bytes` gave ``before_bytes`` to the warm child."""
         trim_heap()
-        self._baseline_bytes += max(0, _resident_bytes("VmRSS") - before_bytes)
-
-    def resident_bytes(self) -> int:
-        """Return what is resident now."""
-        return _resident_bytes("VmRSS")
+        self._baseline_bytes += max(0, private_bytes() - before_bytes)
 
     def start(self) -> None:
         """Reset the kernel's peak mark of this process."""
@@ -37,13 +37,24 @@ class MemoryMeter:
             return  # Peaks then only ever rise, which errs to the safe side.
 
     def peak_bytes(self) -> int:
-        """Return the peak above the baseline since :meth:`start`; 0 = unknown or within the noise."""
-        peak = _resident_bytes("VmHWM") - self._baseline_bytes
+        """Return the peak above the baseline since :meth:`start`; 0 = unknown or within the noise.
+
+        The kernel marks the peak of all resident pages. Library pages mapped
+        during the batch stay mapped, so the amount at its end is taken off.
+        """
+        status = _status()
+        peak = status.get("VmHWM", 0) - status.get("RssFile", 0) - self._baseline_bytes
         return peak if peak > NOISE_BYTES else 0
 
     def retains_too_much(self) -> bool:
         """Tell whether this child must be replaced, its heap trimmed already."""
-        return _resident_bytes("VmRSS") - self._baseline_bytes > RETAINED_LIMIT_BYTES
+        return private_bytes() - self._baseline_bytes > RETAINED_LIMIT_BYTES
+
+
+def private_bytes() -> int:
+    """Return the resident anonymous and shared memory of this process."""
+    status = _status()
+    return status.get("VmRSS", 0) - status.get("RssFile", 0)
 
 
 def trim_heap() -> None:
@@ -54,13 +65,11 @@ def trim_heap() -> None:
             trim(0)
 
 
-def _resident_bytes(field: str) -> int:
-    """Return VmRSS or VmHWM in bytes; 0 where there is no procfs."""
+def _status() -> dict[str, int]:
+    """Return the memory figures of this process in bytes by the kernel's names; none without a procfs."""
     try:
-        status = (_PROC / "status").read_text("ascii")
+        lines = (_PROC / "status").read_text("ascii").splitlines()
     except OSError:
-        return 0
-    for line in status.splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    return 0
+        return {}
+    fields = (line.split() for line in lines)
+    return {parts[0].rstrip(":"): int(parts[1]) * 1024 for parts in fields if parts[-1] == "kB"}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import cv2
 import pytest
-from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_info
 
 from tasks.participants import run_shared, single_threaded_libraries
 
