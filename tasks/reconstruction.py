@@ -17,7 +17,7 @@ from tasks.colmap_inputs import database_images, database_pairs
 from tasks.errors import CorruptArtefactError, ItemError, MissingArtefactError
 from tasks.georeference import georeference
 from tasks.kind import Done, Job, Kind, Needs, NotReady, Outcome, Payload
-from tasks.mapping import map_database
+from tasks.mapping import MappedModels, map_database
 from tasks.model_memory import MappingSize, model_estimate
 from tasks.model_report import (
     ModelReport,
@@ -133,12 +133,9 @@ def _reconstruct(project: Project, grant: Grant, store: Store) -> Outcome:
     # A local folder: SQLite's locks and COLMAP's many small writes have no place on a share.
     with tempfile.TemporaryDirectory(prefix="tiepoint-model-") as name:
         workspace = Path(name)
-        parts = _map(store, project, workspace, threads)
-        # COLMAP keeps a smaller model where it holds 80 % of the photos.
-        models = [part for part in parts if part.num_reg_images() >= project.parameters.model.min_model_size]
-        largest_part = max((part.num_reg_images() for part in parts), default=0)
-        report = _georeference_and_report(store, project, models, largest_part)
-        store.publish_folder(key, lambda folder: _write(folder, models, report))
+        mapped = _map(store, project, workspace, threads)
+        report = _georeference_and_report(store, project, mapped)
+        store.publish_folder(key, lambda folder: _write(folder, mapped.models, report))
     return Done()
 
 
@@ -150,7 +147,7 @@ def _is_published(store: Store, key: ArtefactKey) -> bool:
         return False
 
 
-def _map(store: Store, project: Project, workspace: Path, threads: int) -> list[pycolmap.Reconstruction]:
+def _map(store: Store, project: Project, workspace: Path, threads: int) -> MappedModels:
     database, photos, models = (workspace / name for name in ("database.db", "photos", "models"))
     models.mkdir()
     photos.mkdir()
@@ -175,18 +172,16 @@ def _link_photos(store: Store, project: Project, photos: Path) -> None:
             continue
 
 
-def _georeference_and_report(
-    store: Store, project: Project, models: Sequence[pycolmap.Reconstruction], largest_part: int
-) -> ModelReport:
+def _georeference_and_report(store: Store, project: Project, mapped: MappedModels) -> ModelReport:
     positions = _positions(store, project)
     reference = positions[min(positions)] if positions else None
-    summaries = tuple(summarize(model, georeference(model, positions, reference)) for model in models)
+    summaries = tuple(summarize(model, georeference(model, positions, reference)) for model in mapped.models)
     registered = {name for summary in summaries for name in summary.images}
     names = [image.name for image in images_for_pairing(project)]
     return ModelReport(
         models=summaries,
         unregistered_images=tuple(name for name in names if name not in registered),
-        reason=None if models else _reason(store, project, largest_part),
+        reason=None if mapped.models else _reason(store, project, mapped.largest_part),
     )
 
 
