@@ -66,7 +66,6 @@ class QueueView:
     def __init__(self, tracked: TrackedClient, lease: Lease) -> None:
         self._tracked = tracked
         self._lease = lease
-        self._serial = 0
 
     def look(self, kinds: Sequence[Kind], most_bytes: int) -> list[Head]:
         """Return what waits for these kinds, and arm the wake-up for whatever changes after.
@@ -110,7 +109,6 @@ class QueueView:
         Raises:
             LeaseLostError: the lease has ended.
         """
-        self._serial += 1
         script, bounds = (
             (Script.CLAIM_LARGE, (head.charged_bytes,))
             if head.is_large
@@ -121,7 +119,7 @@ class QueueView:
             script,
             [keys.LEASES, self._lease.inflight_key, head.source],
             self._lease.incarnation,
-            f"{self._serial:012x}",
+            self._lease.next_claim(),
             head.estimate_text,
             head.mark,
             *bounds,

@@ -7,6 +7,7 @@ back to their lists. Only Redis TIME counts. Does not cover what is claimed.
 import threading
 import uuid
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import redis
@@ -22,7 +23,7 @@ log = get_logger(__name__)
 class Lease:
     """The lease of one process start ("incarnation").
 
-    ``ensure`` and ``release`` are called by the main thread, the renewals run
+    ``ensure``, ``next_claim`` and ``release`` are called by the main thread, the renewals run
     in a daemon thread with a connection of its own.
     """
 
@@ -39,11 +40,20 @@ class Lease:
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
+        self._claims = count(1)
 
     @property
     def inflight_key(self) -> str:
         """Return the hash of what this incarnation holds."""
         return keys.inflight(self.incarnation)
+
+    def next_claim(self) -> str:
+        """Return the serial of the next claim, first part of its tags.
+
+        Counted here, for the lease outlives a connection: a tag used twice
+        would overwrite a message that is still held.
+        """
+        return f"{next(self._claims):012x}"
 
     def ensure(self, client: redis.Redis) -> None:
         """Take the lease (again), and keep it renewed from now on.
