@@ -5,7 +5,9 @@
 -- unreadable message is taken alone.
 -- Returns {held, tag, payload, tag, payload, ...}: held = 0 when the lease is gone.
 if not lease_is_live(KEYS[1], ARGV[1]) then return {0} end
-local waiting = redis.call('LRANGE', KEYS[3], -tonumber(ARGV[5]), -1)
+-- Lua's stack bounds the one HSET below; failing there would lose what was popped.
+local MOST_MESSAGES = 1000
+local waiting = redis.call('LRANGE', KEYS[3], -math.min(tonumber(ARGV[5]), MOST_MESSAGES), -1)
 local wanted, bytes = 0, 0
 for i = #waiting, 1, -1 do
   local estimate, mark = head_of(waiting[i])
