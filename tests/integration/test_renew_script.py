@@ -1,0 +1,143 @@
+"""The scripts of the lease: what dead nodes held goes back, what live ones hold does not."""
+
+import redis
+
+from tests.integration.scripted_node import (
+    LEASE_MS,
+    LIST,
+    ScriptedNode,
+    leased_node,
+    message,
+    now_ms,
+    numbers,
+    put,
+    spliced,
+    waiting,
+)
+from worker import keys
+
+
+def expiry_ms(server: "redis.Redis", node: ScriptedNode) -> int:
+    """Return when a node's lease ends, in ms from now."""
+    return int(server.zscore(keys.LEASES, node.incarnation) or 0) - now_ms(server)
+
+
+def test_a_lease_is_taken_only_when_asked_for(server: "redis.Redis") -> None:
+    """A renewal that comes too late must notice that the lease had ended."""
+    node = ScriptedNode(server)
+
+    assert node.renew()[0] == 0
+    assert server.zcard(keys.LEASES) == 0
+    node.renew(create=True)
+    assert node.renew()[0] == 1
+    assert LEASE_MS - 1000 < expiry_ms(server, node) <= LEASE_MS
+
+
+def test_what_an_ended_lease_held_goes_back_with_a_lost_node_counted(server: "redis.Redis") -> None:
+    """The messages are next in line again, oldest first, before what came later."""
+    dead, other = leased_node(server, "dead"), leased_node(server, "other")
+    put(server, *[message(number) for number in range(5)])
+    dead.claim(2)
+    dead.claim(1)
+    dead.expire()
+
+    assert other.renew()[1] == 3
+    assert numbers(server) == [0, 1, 2, 3, 4]
+    assert waiting(server)[:4] == [*[spliced(message(number), lost=1) for number in range(3)], message(3)]
+    assert server.exists(dead.inflight) == 0
+    assert server.zscore(keys.LEASES, dead.incarnation) is None
+
+
+def test_a_message_goes_back_to_the_list_it_came_from(server: "redis.Redis") -> None:
+    """Its priority is not lost."""
+    urgent = keys.queue_list(LIST, 3)
+    dead, other = leased_node(server, "dead"), leased_node(server, "other")
+    put(server, message(1), source=urgent)
+    put(server, message(2))
+    dead.claim(source=urgent)
+    dead.claim()
+    dead.expire()
+    other.renew()
+
+    assert numbers(server, urgent) == [1]
+    assert numbers(server) == [2]
+
+
+def test_what_a_live_lease_holds_is_untouched(server: "redis.Redis") -> None:
+    """Nobody takes from a node that renews, however often others look."""
+    live, other = leased_node(server, "live"), leased_node(server, "other")
+    put(server, message(0))
+    live.claim()
+
+    assert [other.renew()[1] for _ in range(3)] == [0, 0, 0]
+    assert server.hlen(live.inflight) == 1
+
+
+def test_a_late_renewal_before_anybody_else_noticed_keeps_what_is_held(server: "redis.Redis") -> None:
+    """Nothing was given away yet, so nothing is lost by going on."""
+    node = leased_node(server)
+    put(server, message(0))
+    node.claim()
+    node.expire()
+
+    assert node.renew()[:2] == (1, 0)
+    assert server.hlen(node.inflight) == 1
+
+
+def test_after_an_outage_every_lease_gets_one_more(server: "redis.Redis") -> None:
+    """When nobody renewed for more than half a lease the server was away: no node is to blame."""
+    first, second = leased_node(server, "first"), leased_node(server, "second")
+    put(server, message(0))
+    second.claim()
+    second.expire()
+    server.set(keys.TICK, now_ms(server) - LEASE_MS // 2 - 1000)
+
+    assert first.renew()[1] == 0
+    assert expiry_ms(server, second) > LEASE_MS - 1000
+    assert server.hlen(second.inflight) == 1
+
+
+def test_a_pause_of_less_than_half_a_lease_is_no_outage(server: "redis.Redis") -> None:
+    """Some other node has renewed in the meantime: who did not is dead."""
+    first, second = leased_node(server, "first"), leased_node(server, "second")
+    put(server, message(0))
+    second.claim()
+    second.expire()
+    server.set(keys.TICK, now_ms(server) - LEASE_MS // 2 + 1000)
+
+    assert first.renew()[1] == 1
+
+
+def test_the_grace_shortens_no_lease(server: "redis.Redis") -> None:
+    """A node with a longer lease keeps it."""
+    long, short = leased_node(server, "long"), leased_node(server, "short")
+    long.renew(lease_ms=600_000)
+    server.set(keys.TICK, 1)
+    short.renew()
+
+    assert expiry_ms(server, long) > 500_000
+
+
+def test_a_release_gives_everything_back_and_counts_nothing(server: "redis.Redis") -> None:
+    """A shutdown is no failure of anything."""
+    node = leased_node(server)
+    put(server, *[message(number) for number in range(3)])
+    node.claim(2)
+
+    assert node.release() == 2
+    assert numbers(server) == [0, 1, 2]
+    assert waiting(server)[:2] == [spliced(message(0)), spliced(message(1))]
+    assert server.keys(keys.PREFIX + "inflight:*") == []
+    assert server.zcard(keys.LEASES) == 0
+
+
+def test_a_parked_message_that_is_due_is_next_in_line_in_order(server: "redis.Redis") -> None:
+    """Of two that are due the one due first goes first."""
+    node = leased_node(server)
+    put(server, message(9))
+    for number, due_ms in ((1, 100), (0, 50), (2, now_ms(server) + 60_000)):
+        server.zadd(keys.DELAYED, {f"{LIST}\0".encode() + message(number): due_ms})
+
+    assert node.renew()[2] == 2
+    assert numbers(server) == [0, 1, 9]
+    assert server.zcard(keys.DELAYED) == 1
