@@ -44,7 +44,7 @@ def scene(pristine: SceneStore, tmp_path: Path) -> SceneStore:
 
 
 def test_exact_observations_give_the_whole_scene(scene: SceneStore) -> None:
-    """Every camera and point is found, with no error left: pixel conventions agree from end to end."""
+    """Every camera and point is found, with no error left."""
     assert isinstance(reconstruct(scene), Done)
 
     (summary,) = model_summaries(scene.store, scene.project)
