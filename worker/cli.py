@@ -262,3 +262,7 @@ def _finish(summary: dict[str, Any], *, as_json: bool) -> None:
 def main() -> None:
     """Run the command line."""
     app()
+
+
+if __name__ == "__main__":
+    main()
