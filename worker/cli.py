@@ -173,10 +173,13 @@ def export(
     with _plain_errors():
         local = open_project(folder)
         if export_format is ExportFormat.COLMAP:
-            export_colmap(local.store, local.project.id, out)
+            done = export_colmap(local.store, local.project.id, out)
+            for name in done.missing_photos:
+                errors.print(f"{name}: the photo is gone or has changed, it is not in the export")
+            errors.print(f"wrote {done.images} images and {done.models} models to {out}")
         else:
-            export_ply(local.store, local.project.id, out)
-    errors.print(f"wrote {out}")
+            for path in export_ply(local.store, local.project.id, out):
+                errors.print(f"wrote {path}")
 
 
 @app.command()
@@ -235,10 +238,10 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except ProjectError as error:
-        errors.print(f"[red]error:[/red] {error}", highlight=False)
+        errors.print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(EXIT_USAGE) from error
     except (TasksError, ServerError, RunError) as error:
-        errors.print(f"[red]error:[/red] {error}", highlight=False)
+        errors.print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(EXIT_FAILED) from error
     except KeyboardInterrupt as error:
         errors.print("interrupted; `tiepoint resume` finishes the project")

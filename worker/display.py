@@ -5,6 +5,7 @@ shows.
 """
 
 import time
+from collections.abc import Callable
 from typing import Any, Self
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from tasks.catalog import STAGES
 from worker.client import ProjectState, StageProgress
 
 _TELL_AFTER_SECONDS = 5.0
+_TELL_AGAIN_AFTER_SECONDS = 60.0
 _MACHINE_IS_BUSY = ("CPU_PSI", "MEMORY_PSI", "IO_PSI", "PRESSURE_RED", "PRESSURE_CAP")
 _PHASE_OF = dict.fromkeys(("pairs", "match", "verify"), "matching")
 
@@ -22,8 +24,9 @@ _PHASE_OF = dict.fromkeys(("pairs", "match", "verify"), "matching")
 class RunDisplay:
     """Progress of one run; enter it, call :meth:`watch` with each state."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console
+        self._now = now
         self._progress = Progress(
             TextColumn("{task.description:<10}"),
             BarColumn(),
@@ -35,7 +38,8 @@ class RunDisplay:
         )
         self._rows: dict[str, TaskID] = {}
         self._finished: set[str] = set()
-        self._waiting_for: tuple[str, float] | None = None
+        self._busy_since: float | None = None
+        self._tell_again_at = 0.0
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -70,17 +74,17 @@ class RunDisplay:
         self._console.print(f"{stage}: {progress.done} in {progress.seconds:.1f} s{failed}")
 
     def _tell_waiting(self, waits_for: str) -> None:
-        """Say once, after a while, that the machine is too busy for the profile."""
+        """Say after a while, and then now and again, that the machine is too busy for the profile."""
+        now = self._now()
         if not any(reason in waits_for for reason in _MACHINE_IS_BUSY):
-            self._waiting_for = None
+            self._busy_since = None
             return
-        now = time.monotonic()
-        if self._waiting_for is None:
-            self._waiting_for = (waits_for, now + _TELL_AFTER_SECONDS)
-        elif now > self._waiting_for[1]:
+        if self._busy_since is None:
+            self._busy_since = now
+        if now - self._busy_since >= _TELL_AFTER_SECONDS and now >= self._tell_again_at:
+            self._tell_again_at = now + _TELL_AGAIN_AFTER_SECONDS
             detail = waits_for.partition(": ")[2]
             self._console.print(f"machine busy ({detail}); --profile dedicated ignores it")
-            self._waiting_for = (waits_for, float("inf"))
 
 
 def show_summary(console: Console, summary: dict[str, Any]) -> None:
@@ -93,8 +97,11 @@ def show_summary(console: Console, summary: dict[str, Any]) -> None:
     )
     if summary["models"]:
         console.print(_model_table(summary["models"]))
+    elif summary["model_reason"]:
+        console.print(f"no sparse model: {summary['model_reason']}", markup=False)
     for failure in summary["failures"]:
-        console.print(f"[red]{failure['name']}[/red]: {failure['cause']}. {failure['cure']}", highlight=False)
+        # Names are the user's: a bracket in one is no markup.
+        console.print(f"{failure['name']}: {failure['cause']}. {failure['cure']}", style="red", markup=False)
     if "truth" in summary:
         truth = summary["truth"]
         console.print(

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import redis
 
 from worker import tether
@@ -24,6 +25,7 @@ from worker.connections import plain_client
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
+_FOLDER_PREFIX = "tiepoint-run-"
 _LONGEST_SOCKET_PATH = 100
 """The kernel takes 107 bytes on Linux, 103 on macOS."""
 _OLDEST_VERSION = (6, 2)
@@ -49,7 +51,8 @@ def embedded_server() -> Iterator[str]:
         ServerError: there is no server program, or it did not start.
     """
     program = _server_program()
-    with tempfile.TemporaryDirectory(prefix="tiepoint-") as folder:
+    _sweep_folders_of_the_dead()
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-") as folder:
         listening = _listening(Path(folder))
         log_path = Path(folder) / "server.log"
         with log_path.open("wb") as log:
@@ -59,6 +62,14 @@ def embedded_server() -> Iterator[str]:
             yield listening.broker_url
         finally:
             _stop(process)
+
+
+def _sweep_folders_of_the_dead() -> None:
+    """Remove what runs that were killed have left: nobody else can."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _server_program() -> str:

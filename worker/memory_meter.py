@@ -22,7 +22,7 @@ class MemoryMeter:
     """Measures batch after batch in one child; for its main thread only."""
 
     def __init__(self) -> None:
-        self._baseline_bytes = private_bytes()
+        self._baseline_bytes = self._start_bytes = private_bytes()
 
     def grow_baseline(self, before_bytes: int) -> None:
         """Count what was loaded since :func:`private_bytes` gave ``before_bytes`` to the warm child."""
@@ -30,20 +30,25 @@ class MemoryMeter:
         self._baseline_bytes += max(0, private_bytes() - before_bytes)
 
     def start(self) -> None:
-        """Reset the kernel's peak mark of this process."""
+        """Reset the kernel's peak mark of this process.
+
+        What earlier batches have left behind (at most RETAINED_LIMIT_BYTES) is
+        no need of this one; admission has seen it as memory in use.
+        """
+        self._start_bytes = max(self._baseline_bytes, private_bytes())
         try:
             (_PROC / "clear_refs").write_text("5")
         except OSError:
             return  # Peaks then only ever rise, which errs to the safe side.
 
     def peak_bytes(self) -> int:
-        """Return the peak above the baseline since :meth:`start`; 0 = unknown or within the noise.
+        """Return the peak since :meth:`start`, above what was there; 0 = unknown or within the noise.
 
         The kernel marks the peak of all resident pages. Library pages mapped
         during the batch stay mapped, so the amount at its end is taken off.
         """
         status = _status()
-        peak = status.get("VmHWM", 0) - status.get("RssFile", 0) - self._baseline_bytes
+        peak = status.get("VmHWM", 0) - status.get("RssFile", 0) - self._start_bytes
         return peak if peak > NOISE_BYTES else 0
 
     def retains_too_much(self) -> bool:

@@ -15,6 +15,7 @@ from celery.utils.log import get_logger
 
 from governor.governor import Governor
 from governor.ledger import Reservation
+from governor.model import Estimate
 from tasks.errors import Failure, Reason
 from tasks.kind import Kind
 from worker import refusals
@@ -89,7 +90,7 @@ class RunningBatch:
                 failure = Failure(**{**outcome["failure"], "reason": Reason(outcome["failure"]["reason"])})
                 self._fail(item, failure)
             case "needs":
-                self._give_back(item, estimate=outcome["estimate"])
+                self._ask_for_more(item, outcome["estimate"])
             case "transient":
                 self._back_off(item, outcome["cause"])
             case "suspect":
@@ -147,6 +148,20 @@ class RunningBatch:
             entry["estimate"] = estimate
         self._settler.add(entry)
         item.announce_return()
+
+    def _ask_for_more(self, item: ClaimedItem, estimate: str) -> None:
+        """Give an item back with a larger estimate; one that is no larger would come back for ever."""
+        if Estimate.from_header(estimate).memory_bytes(1) > self.request.grant.memory_bytes:
+            self._give_back(item, estimate=estimate)
+            return
+        failure = Failure(
+            name=item.name,
+            reason=Reason.INTERNAL_ERROR,
+            cause=f"{self._kind.name} asked for more memory than it was granted, but named no more",
+            cure="Report this with the worker's log; the item is left out of the project.",
+        )
+        self._services.record_failure(item, failure)
+        self._fail(item, failure)
 
     def _back_off(self, item: ClaimedItem, cause: str) -> None:
         """Park an item whose store did not answer; it comes back after a while."""

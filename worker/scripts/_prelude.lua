@@ -70,6 +70,8 @@ local function restore_all(inflight, more_attempts, more_lost)
 end
 
 local PREFIX = 'tiepoint:project:'
+-- A project's live state is forgotten this long after its last sign of life; its store is not.
+local PROJECT_TTL_SECONDS = 30 * 24 * 3600
 
 -- Pushes one job of a project unless it is in its stage's todo set already.
 local function push_job(job)
@@ -79,6 +81,8 @@ local function push_job(job)
   redis.call('HINCRBY', project, job.stage .. ':planned', 1)
   redis.call('HSETNX', project, job.stage .. ':started_ms', now_ms())
   redis.call('LPUSH', job.list, job.payload)
+  redis.call('EXPIRE', project .. ':' .. job.stage .. ':todo', PROJECT_TTL_SECONDS)
+  redis.call('EXPIRE', project, PROJECT_TTL_SECONDS)
 end
 
 -- Pushes the waiting pipeline.expand message once few enough jobs are outstanding.

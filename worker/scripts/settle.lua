@@ -26,6 +26,7 @@ local function finish_item(entry)
     redis.call('HSET', project, 'next_expand', entry.continuation, 'continue_at', entry.continue_at)
   end
   continue_project(project)
+  redis.call('EXPIRE', project, PROJECT_TTL_SECONDS)
 end
 
 local function record_batch(entry)
