@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from governor.model import Estimate, Grant
-from tasks.errors import Failure, MissingArtefactError, Reason
+from tasks.errors import CorruptArtefactError, Failure, MissingArtefactError, Reason
 from tasks.feature_memory import ESTIMATES, features_estimate
 from tasks.feature_sets import FEATURE_KINDS, features_key
 from tasks.features import FeaturePayload
@@ -214,6 +214,8 @@ def _matching_sources(store: Store, project: Project) -> Iterator[_Source]:
     given_up = project.failed_items("pairs")
     failed = project.failed_items("match") | project.failed_items("verify")
     for image in pairing.images:
+        if image.content in given_up:
+            continue
         partners = pairing.partners(image.content)
         if store.has(pairing.key(image.content)):
             jobs = [
@@ -223,7 +225,7 @@ def _matching_sources(store: Store, project: Project) -> Iterator[_Source]:
                 and (job := _open_pair(store, project, image.content, right)) is not None
             ]
             yield _Source(jobs=jobs, weight=len(jobs))
-        elif image.content not in given_up:
+        else:
             yield _Source(jobs=[pairs_job(project, image.content)], weight=1 + len(partners))
 
 
@@ -245,8 +247,17 @@ def _track_sources(store: Store, project: Project) -> Iterator[_Source]:
 
 def _model_sources(store: Store, project: Project) -> Iterator[_Source]:
     is_open = project.images() and not project.failed_items("tracks") | project.failed_items("model")
-    if is_open and store.folder(model_key(store, project)) is None:
+    if is_open and not _has_model(store, project):
         yield _one(model_job(store, project))
+
+
+def _has_model(store: Store, project: Project) -> bool:
+    key = model_key(store, project)
+    try:
+        return store.folder(key) is not None
+    except CorruptArtefactError:
+        store.discard(key)
+        return False
 
 
 def _one(job: Job | None) -> _Source:

@@ -107,13 +107,17 @@ def pairs_key(project: Project, content: str) -> ArtefactKey:
 def candidate_pairs(store: Store, project: Project) -> list[tuple[str, str]]:
     """Return all generated pairs (left id, right id) of a project, sorted.
 
+    Those of an image whose generation has failed for good are left out.
+
     Raises:
         MissingArtefactError: the pairs of an image are not (any longer) there.
     """
     pairing = pairing_of(project)
+    failed = project.failed_items(PAIRS_STAGE)
     return sorted(
         (image.content, bytes(row).hex())
         for image in pairing.images
+        if image.content not in failed
         for row in read_input(store, pairing.key(image.content)).arrays["right"]
     )
 

@@ -1,0 +1,413 @@
+"""The planner finds from the store alone what a project needs next, and always comes to an end."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tasks import expand
+from tasks.errors import Failure, Reason
+from tasks.expand import MAX_STALLS, PHASES, ExpandPayload, expand_job, features_job, run
+from tasks.feature_memory import ESTIMATES, features_estimate
+from tasks.feature_sets import features_key
+from tasks.kind import Done, Failed, Job, NotReady, Outcome
+from tasks.pair_jobs import project_verification_key
+from tasks.pairs import pairing_of
+from tasks.reconstruction import model_key
+from tasks.store import ArtefactKey, PhotoRecord
+from tasks.tracks import tracks_key
+from tests.unit.tasks.pipeline_queue import PipelineQueue, content_of, new_queue
+from tests.unit.tasks.scene_store import GRANT
+
+STAGES_OF_PHASE = {
+    "import": ["import"],
+    "features": ["features"],
+    "matching": ["pairs", "match", "verify"],
+    "tracks": ["tracks"],
+    "model": ["model"],
+}
+ALL_STAGES = [stage for phase in PHASES for stage in STAGES_OF_PHASE[phase]]
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> PipelineQueue:
+    """Return a project of three photos that nothing was done for."""
+    return new_queue(tmp_path)
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a window be two jobs, and the next one come when one is left."""
+    monkeypatch.setattr(expand, "WINDOW_JOBS", 2)
+    monkeypatch.setattr(expand, "LOW_WATER_JOBS", 1)
+
+
+def plan(queue: PipelineQueue, **payload: Any) -> Done:
+    """Plan once and settle nothing."""
+    (outcome,) = run([ExpandPayload(project=queue.project.id, **payload)], GRANT, queue.store)
+    assert isinstance(outcome, Done)
+    return outcome
+
+
+def successor(outcome: Done) -> ExpandPayload:
+    """Return what the next plan is told."""
+    assert outcome.continuation is not None
+    return ExpandPayload.model_validate(outcome.continuation.payload)
+
+
+def finish(queue: PipelineQueue, until: str = "model") -> None:
+    """Run a project to its end."""
+    queue.start(until)
+    queue.run_to_the_end()
+    assert queue.is_done
+
+
+def damage(queue: PipelineQueue, key: ArtefactKey) -> None:
+    """Change the last byte of an artefact's file."""
+    (path,) = queue.store.root.rglob(f"{key.digest}.safetensors")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def test_a_project_passes_its_phases_in_order(queue: PipelineQueue) -> None:
+    """No stage begins before the barrier in front of it."""
+    finish(queue)
+
+    assert queue.executed_stages == ALL_STAGES
+    stages = [job.stage for job in queue.executed]
+    for before, after in (("import", "features"), ("features", "pairs"), ("verify", "tracks")):
+        assert max(_places(stages, before)) < min(_places(stages, after))
+    assert {stage: stages.count(stage) for stage in ALL_STAGES} == (
+        dict.fromkeys(ALL_STAGES, 3) | {"tracks": 1, "model": 1}
+    )
+
+
+def _places(stages: list[str], stage: str) -> list[int]:
+    return [place for place, name in enumerate(stages) if name == stage]
+
+
+@pytest.mark.parametrize("until", PHASES)
+def test_nothing_runs_beyond_the_last_phase_asked_for(queue: PipelineQueue, until: str) -> None:
+    """`until` names the last one that runs."""
+    finish(queue, until)
+
+    last = PHASES.index(until)
+    assert queue.executed_stages == [s for phase in PHASES[: last + 1] for s in STAGES_OF_PHASE[phase]]
+
+
+def test_a_project_without_photos_is_done_at_once(tmp_path: Path) -> None:
+    """There is nothing to plan, and no model of nothing either."""
+    outcome = plan(new_queue(tmp_path, images=0))
+
+    assert (outcome.follow_ups, outcome.continuation) == ((), None)
+    assert outcome.progress == {"state": "done", "phase": "done"}
+
+
+def test_a_finished_project_is_done_at_once(queue: PipelineQueue) -> None:
+    """Resuming what is complete runs no job."""
+    finish(queue)
+    queue.executed.clear()
+    finish(queue)
+
+    assert queue.executed == []
+
+
+@pytest.mark.parametrize("until", PHASES[:-1])
+def test_a_resumed_project_skips_what_is_there(queue: PipelineQueue, until: str) -> None:
+    """The phases behind are neither planned nor run again."""
+    finish(queue, until)
+    queue.executed.clear()
+    finish(queue)
+
+    last = PHASES.index(until)
+    assert queue.executed_stages == [s for phase in PHASES[last + 1 :] for s in STAGES_OF_PHASE[phase]]
+
+
+def test_a_single_missing_artefact_is_made_alone(queue: PipelineQueue) -> None:
+    """What hangs on it has its name already, and stays."""
+    finish(queue)
+    queue.executed.clear()
+    content = content_of("001.jpg")
+    queue.store.discard(features_key(content, queue.project.parameters.features))
+    finish(queue)
+
+    assert [(job.stage, job.item) for job in queue.executed] == [("features", content)]
+
+
+def test_a_window_is_cut_and_continued_at_its_cursor(tmp_path: Path, small_windows: None) -> None:  # noqa: ARG001
+    """Five sources come in windows of two; each successor knows where the last one was cut."""
+    queue = new_queue(tmp_path, images=5)
+    windows, payload = [], ExpandPayload(project="tiny")
+    for _ in range(3):
+        outcome = plan(queue, **payload.model_dump(exclude={"project"}))
+        windows.append([job.item for job in outcome.follow_ups])
+        payload = successor(outcome)
+
+    assert windows == [["000.jpg", "001.jpg"], ["002.jpg", "003.jpg"], ["004.jpg"]]
+    assert (payload.phase, payload.cursor) == ("import", 0)
+
+
+def test_only_the_last_window_of_a_phase_waits_for_all_its_jobs(tmp_path: Path, small_windows: None) -> None:  # noqa: ARG001
+    """Between windows no node runs dry; the look at everything comes when nothing is outstanding."""
+    queue = new_queue(tmp_path, images=3)
+
+    first = plan(queue)
+    last = plan(queue, phase="import", cursor=2)
+
+    assert (first.continue_at, successor(first).cursor) == (1, 2)
+    assert (last.continue_at, successor(last).cursor) == (0, 0)
+
+
+def test_a_phase_that_fills_its_window_exactly_is_looked_at_once_more(
+    tmp_path: Path,
+    small_windows: None,  # noqa: ARG001
+) -> None:
+    """The cut may be behind the last source: an empty window is no stop."""
+    queue = new_queue(tmp_path, images=2)
+    outcome = plan(queue, phase="import", cursor=2)
+
+    assert outcome.follow_ups == ()
+    assert (successor(outcome).phase, successor(outcome).cursor, outcome.continue_at) == ("import", 0, 0)
+    finish(queue)
+
+
+def test_the_cursor_counts_for_its_own_phase_only(queue: PipelineQueue) -> None:
+    """What an earlier phase lacks is found though the cut was in a later one."""
+    finish(queue, "features")
+    shutil.rmtree(queue.project.path / "registrations")
+    outcome = plan(queue, phase="features", cursor=1)
+
+    assert [job.stage for job in outcome.follow_ups] == ["import"] * 3
+
+
+def test_pairs_not_generated_yet_weigh_as_many_as_they_will_be(tmp_path: Path, small_windows: None) -> None:  # noqa: ARG001
+    """Their match jobs follow at once: a window of pairs alone would flood the queue."""
+    queue = new_queue(tmp_path, images=4)
+    finish(queue, "features")
+
+    first = plan(queue, phase="matching").follow_ups
+
+    pairing = pairing_of(queue.project)
+    weights = [1 + len(pairing.partners(image.content)) for image in pairing.images]
+    assert {job.stage for job in first} == {"pairs"}
+    assert len(first) == next(count for count in range(1, 5) if sum(weights[:count]) >= 2)
+
+
+@pytest.mark.parametrize("images", [1, 2, 3, 5])
+def test_small_windows_lead_to_the_same_end(tmp_path: Path, small_windows: None, images: int) -> None:  # noqa: ARG001
+    """How the work is cut changes nothing of it."""
+    queue = new_queue(tmp_path, images=images)
+    finish(queue)
+
+    items = [(job.stage, job.item) for job in queue.executed]
+    assert len(items) == len(set(items)) == 3 * images + images * (images - 1) + 2
+
+
+@pytest.mark.parametrize("stage", [stage for stage in ALL_STAGES if stage != "model"])
+def test_a_failed_item_is_not_planned_again(queue: PipelineQueue, stage: str) -> None:
+    """It is quarantined, and the project goes on without it."""
+    queue.instead[stage] = lambda job: _failed(job) if job.item == failing[0] else queue.do(job)
+    failing = [_first_item(queue, stage)]
+    finish(queue)
+
+    ran = [job.item for job in queue.executed if job.stage == stage]
+    assert ran.count(failing[0]) == 1
+    assert [(failed_stage, item) for failed_stage, item, _ in queue.project.failures()] == [
+        (stage, failing[0])
+    ]
+
+
+def _first_item(queue: PipelineQueue, stage: str) -> str:
+    first, second, _ = sorted(content_of(source.name) for source in queue.project.sources)
+    own = {"import": "000.jpg", "tracks": queue.project.id, "match": f"{first}-{second}"}
+    return (own | {"verify": own["match"]}).get(stage, first)
+
+
+def _failed(job: Job) -> Outcome:
+    return Failed(failure=Failure(name=job.item, reason=Reason.UNREADABLE, cause="told to", cure="none"))
+
+
+def test_a_project_whose_photos_all_fail_is_done(queue: PipelineQueue) -> None:
+    """No image, no model, no endless planning."""
+    queue.instead["import"] = _failed
+    finish(queue)
+
+    assert queue.executed_stages == ["import"]
+
+
+def test_a_cleared_failure_is_planned_again(queue: PipelineQueue) -> None:
+    """`tiepoint resume` tries failed items once more."""
+    queue.instead["features"] = _failed
+    finish(queue)
+    queue.instead.clear()
+    queue.project.clear_failures()
+    queue.executed.clear()
+    finish(queue)
+
+    assert queue.executed_stages == ALL_STAGES[1:]
+
+
+def test_a_damaged_geometry_is_found_by_the_planner_and_made_again(queue: PipelineQueue) -> None:
+    """Counting inliers for the estimate of the tracks meets it before any job does."""
+    finish(queue, "matching")
+    left, right = sorted(image.content for image in queue.project.images())[:2]
+    damage(queue, project_verification_key(queue.project, left, right))
+    queue.executed.clear()
+    finish(queue)
+
+    assert [job.stage for job in queue.executed] == ["verify", "tracks", "model"]
+
+
+def test_a_damaged_model_is_made_again(queue: PipelineQueue) -> None:
+    """A folder that does not match its sums is no model."""
+    finish(queue)
+    folder = queue.store.folder(model_key(queue.store, queue.project))
+    assert folder is not None
+    (folder / "summary.json").write_text("{...")
+    queue.executed.clear()
+    finish(queue)
+
+    assert [job.stage for job in queue.executed] == ["model"]
+
+
+def test_an_input_that_is_missing_is_made_before_the_item_is_tried_again(queue: PipelineQueue) -> None:
+    """A verification that finds no matches leaves the queue; the next look plans the match."""
+    finish(queue, "features")
+    seen: list[str] = []
+
+    def lose_once(job: Job) -> Outcome:
+        seen.append(job.item)
+        return NotReady(cause="gone") if len(seen) == 1 else queue.do(job)
+
+    queue.instead["verify"] = lose_once
+    finish(queue)
+
+    assert seen.count(seen[0]) == 2
+
+
+@pytest.mark.parametrize("stage", ["import", "features", "pairs", "match", "verify", "tracks", "model"])
+def test_a_stage_that_leaves_no_results_ends_in_recorded_failures(queue: PipelineQueue, stage: str) -> None:
+    """A store that forgets what was written must not be planned for ever."""
+    queue.instead[stage] = lambda _job: Done()
+    finish(queue)
+
+    ran = [job.item for job in queue.executed if job.stage == stage]
+    failures = [
+        (item, failure.reason) for failed, item, failure in queue.project.failures() if failed == stage
+    ]
+    assert sorted(set(ran)) == sorted(item for item, _ in failures)
+    assert {reason for _, reason in failures} == {Reason.INTERNAL_ERROR}
+    assert {ran.count(item) for item in ran} == {MAX_STALLS}
+
+
+def test_progress_between_two_looks_is_no_stall(queue: PipelineQueue) -> None:
+    """One image more each time: four looks, and nothing is given up."""
+    done: set[str] = set()
+
+    def one_per_look(job: Job) -> Outcome:
+        wanted = min({content_of(source.name) for source in queue.project.sources} - done)
+        if job.item != wanted or looks[-1] == len(queue.phases):
+            return Done()
+        looks.append(len(queue.phases))
+        done.add(job.item)
+        return queue.do(job)
+
+    looks = [0]
+    queue.instead["features"] = one_per_look
+    finish(queue, "features")
+
+    assert len(done) == 3
+    assert queue.project.failures() == []
+
+
+def test_a_plan_survives_its_way_through_the_queue() -> None:
+    """The payload of the job is the payload of the kind."""
+    payload = ExpandPayload(project="tiny", until="tracks", phase="matching", cursor=7, pending=3, stalls=1)
+
+    job = expand_job(payload)
+
+    assert ExpandPayload.model_validate(job.payload) == payload
+    assert (job.stage, job.item) == ("plan", "matching:7")
+
+
+@pytest.mark.parametrize(("side_px", "is_default"), [(64, True), (20_000, False)])
+def test_a_features_job_is_charged_by_its_photo(queue: PipelineQueue, side_px: int, is_default: bool) -> None:  # noqa: FBT001
+    """The estimate travels only where it is not the kind's default."""
+    record = PhotoRecord(width_px=side_px, height_px=side_px, focal_length_px=1.0, focal_is_prior=False)
+    content = content_of("photo")
+    queue.store.record_photo(content, record)
+
+    job = features_job(queue.store, queue.project, content)
+
+    charged = features_estimate(record, queue.project.parameters.features)
+    assert job.estimate == (None if is_default else charged)
+    assert (charged == ESTIMATES["rootsift"]) == is_default
+
+
+ACTIONS = ("complete", "complete", "complete", "kill", "run_twice", "settle_not_ready", "damage", "lose")
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 99)), max_size=60), st.integers(1, 4))
+def test_any_order_with_any_accident_ends_done_and_complete(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], window: int
+) -> None:
+    """Jobs end in any order, die, run twice; artefacts are damaged and lost: the end is the same."""
+    queue = new_queue(tmp_path_factory.mktemp("queue"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expand, "WINDOW_JOBS", window)
+        patch.setattr(expand, "LOW_WATER_JOBS", window // 2)
+        queue.start()
+        for action, index in steps:
+            _have_accident(queue, action, index)
+        queue.run_to_the_end()
+        finish(queue)
+
+    assert queue.project.failures() == []
+    _assert_complete(queue)
+
+
+def _have_accident(queue: PipelineQueue, action: str, index: int) -> None:
+    if not queue.messages:
+        return
+    place = index % len(queue.messages)
+    if action == "complete":
+        queue.complete(place)
+    elif action == "run_twice":
+        queue.execute(queue.messages[place])
+        queue.complete(place)
+    elif action == "kill":
+        queue.execute(queue.messages[place])
+    elif action == "settle_not_ready" and queue.messages[place].stage != "plan":
+        queue.settle(queue.messages.pop(place), NotReady(cause="an input is missing"))
+    elif action in {"damage", "lose"}:
+        _spoil(queue, action, index)
+
+
+def _spoil(queue: PipelineQueue, action: str, index: int) -> None:
+    files = sorted(queue.store.root.rglob("*.safetensors"))
+    if not files:
+        return
+    path = files[index % len(files)]
+    if action == "lose":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def _assert_complete(queue: PipelineQueue) -> None:
+    store, project = queue.store, queue.project
+    contents = sorted(content_of(source.name) for source in project.sources)
+    assert [image.content for image in project.images()] == [content_of(s.name) for s in project.sources]
+    assert all(store.has(features_key(content, project.parameters.features)) for content in contents)
+    pairs = [(left, right) for left in contents for right in contents if left < right]
+    assert all(store.has(project_verification_key(project, *pair)) for pair in pairs)
+    assert store.has(tracks_key(store, project))
+    assert store.folder(model_key(store, project)) is not None
