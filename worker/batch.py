@@ -4,7 +4,6 @@ Does not cover where the request comes from (:mod:`worker.child`) nor what
 becomes of the outcomes (:mod:`worker.running_batch`).
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +14,10 @@ from tasks.kind import Done, Failed, Kind, Needs, NotReady, Outcome, Payload
 from tasks.store import Store
 from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest
+from worker.logs import get_logger
 from worker.memory_meter import MemoryMeter, private_bytes, trim_heap
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 Emit = Callable[[int, dict[str, Any]], None]
 
@@ -79,7 +79,7 @@ class BatchRunner:
         except MemoryError:
             emit(valid[finished], {"action": "suspect", "cause": "the job ran out of memory"})
         except Exception as error:  # the task boundary: a bug costs one item, not the node
-            log.exception("a job of %s failed", kind.name)
+            log.exception("job_raised", kind=kind.name)
             failed = _internal_error(error, _name(request, valid[finished]))
             self._publish(request, valid[finished], failed, emit)
         return recorded_items

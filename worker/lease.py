@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any
 
 import redis
-from celery.utils.log import get_logger
 
 from worker import keys
 from worker.connections import plain_client
+from worker.logs import get_logger
 from worker.redis_scripts import Script, run
 
 log = get_logger(__name__)
@@ -94,7 +94,7 @@ class Lease:
         try:
             next_due_ms = self._renew(client, create=False)
         except redis.RedisError as error:
-            log.warning("the lease could not be renewed: %s", error)
+            log.warning("lease_not_renewed", error=str(error))
             return third_seconds / 4
         if next_due_ms < 0:
             return third_seconds
@@ -113,9 +113,9 @@ class Lease:
         )
         if given_back:
             self.given_back += given_back
-            log.warning("gave %d messages of a dead node back to their queues", given_back)
+            log.warning("dead_node_given_back", messages=given_back)
         if not owned and not create:
-            log.error("the lease had ended (a frozen process or a long outage); taking a new one")
+            log.error("lease_had_ended", cause="a frozen process or a long outage", cure="taking a new one")
             return self._renew(client, create=True)
         client.hset(self._node_key, mapping=self._describe())
         client.pexpire(self._node_key, self._milliseconds)

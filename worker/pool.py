@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from celery.concurrency.base import BasePool
 from celery.exceptions import WorkerTerminate
-from celery.utils.log import get_logger
 
 from worker.frames import BatchReport, BatchRequest, LineBuffer, encode
+from worker.logs import get_logger
 from worker.node import node_of
 
 log = get_logger(__name__)
@@ -265,7 +265,7 @@ class GovernedPool(BasePool):
         child.channel.close()
         del self._children[child.serial]
         if not child.retiring:
-            log.warning("child %s: %s", child.pid, cause)
+            log.warning("child_ended", pid=child.pid, cause=cause)
         if not self._stopping and len(self._children) < self.limit:
             self._add_child()
         if child.batch is not None:
@@ -273,7 +273,7 @@ class GovernedPool(BasePool):
 
     def _on_spawner_gone(self) -> None:
         """Start over: with the spawner all children are dead."""
-        log.error("the spawner ended; all children are replaced")
+        log.error("spawner_ended", cure="all children are replaced")
         if self._control is not None:
             if self._hub is not None:
                 self._hub.remove(self._control.fileno())

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
-from celery.utils.log import get_logger
 
 from governor.errors import SnapshotError
 from governor.ledger import Reservation
@@ -26,6 +25,7 @@ from worker.claimed_item import ClaimedItem
 from worker.connections import TrackedClient, plain_client
 from worker.doorbell import Doorbell
 from worker.lease import Lease
+from worker.logs import get_logger
 from worker.node import Node
 from worker.pool import GovernedPool
 from worker.reception import Reception
@@ -130,9 +130,9 @@ class Puller:
         try:
             self.settler.flush(self._client)
             given_back = self.lease.release(self._client)
-            log.info("lease released, %d messages given back", given_back)
+            log.info("lease_released", given_back=given_back)
         except redis.RedisError as error:
-            log.warning("the lease could not be released and will run out: %s", error)
+            log.warning("lease_not_released", error=str(error), cure="it runs out by itself")
         self._hub = None
         self.disconnect()
         self._client.close()
@@ -210,7 +210,7 @@ class Puller:
             while self._has_free_thread() and self._take_one_batch():
                 pass
         except LeaseLostError:
-            log.error("the lease had ended before a claim; taking a new one")
+            log.error("lease_had_ended", when="before a claim", cure="taking a new one")
             self.lease.ensure(self._client)
             self._bell.ring()
         finally:
@@ -244,7 +244,7 @@ class Puller:
         try:
             decision, reservation = self._reserve(head, estimate)
         except SnapshotError as error:
-            log.error("the machine cannot be read, nothing is started: %s", error)
+            log.error("machine_unreadable", error=str(error), cure="nothing is started")
             return _no_snapshot(str(error))
         if reservation is not None:
             self._claim_under(queues, reservation, head)
@@ -294,7 +294,7 @@ class Puller:
         """Arrange to try again, and note why, for the registry and the log."""
         reason = waits[0].sentence() if waits else None
         if reason != self._last_wait and reason is not None and waits[0].reason not in _GOVERNOR_WAKES:
-            log.info("waiting: %s", reason)
+            log.info("waiting", decision=reason)
         self._last_wait = reason
         if any(wait.reason not in _GOVERNOR_WAKES for wait in waits) and not self._retry_is_due:
             self._retry_is_due = True

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from celery.utils.log import get_logger
-
 from tasks.errors import Failure, StoreError
 from tasks.store import Store
 from worker import refusals
 from worker.claim import Claimed
 from worker.claimed_item import ClaimedItem, LeaseChannel, read_item
+from worker.logs import get_logger
 from worker.settle import Settler, failed_entry
 
 log = get_logger(__name__)
@@ -62,13 +61,13 @@ class Reception:
             project = self._store.project(item.place.project)
             project.record_failure(item.place.stage, item.place.item, failure)
         except StoreError as error:
-            log.error("the failure of %s could not be recorded: %s", item.name, error)
+            log.error("failure_not_recorded", item=item.name, error=str(error))
 
     def _read(self, message: Claimed, kind: str) -> ClaimedItem | None:
         try:
             return read_item(message, self._channel)
         except (ValueError, KeyError, TypeError) as error:
-            log.error("a message of %s cannot be read and is dropped: %s", kind, error)
+            log.error("message_unreadable", kind=kind, error=str(error), cure="dropped")
             report = refusals.undecodable_report(kind, error)
             self._settler.add({"tag": message.tag, "action": "failed", "report": report})
             return None
@@ -103,7 +102,7 @@ class Reception:
         self._refused.add(tag)
 
     def _fail(self, item: ClaimedItem, kind: str, failure: Failure) -> None:
-        log.warning("%s %s failed: %s", kind, failure.name, failure.cause)
+        log.warning("job_failed", kind=kind, name=failure.name, cause=failure.cause)
         self.record_failure(item, failure)
         self._settler.add(failed_entry(item, kind, failure))
         item.announce_failure(failure)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from celery.utils.log import get_logger
-
 from governor.governor import Governor
 from governor.ledger import Reservation
 from governor.model import Estimate
@@ -21,6 +19,7 @@ from tasks.kind import Kind
 from worker import refusals
 from worker.claimed_item import ClaimedItem
 from worker.frames import BatchReport, BatchRequest
+from worker.logs import get_logger
 from worker.settle import Settler, failed_entry, settlement
 
 log = get_logger(__name__)
@@ -84,7 +83,7 @@ class RunningBatch:
             case "done":
                 self._finish(item, outcome)
             case "not_ready":
-                log.warning("%s %s: %s; it is planned again", self._kind.name, item.name, outcome["cause"])
+                log.warning("input_missing", kind=self._kind.name, item=item.name, cause=outcome["cause"])
                 self._finish(item, outcome)
             case "failed":
                 failure = Failure(**{**outcome["failure"], "reason": Reason(outcome["failure"]["reason"])})
@@ -132,7 +131,7 @@ class RunningBatch:
         item.request.on_success((False, None, self._elapsed_seconds()))
 
     def _fail(self, item: ClaimedItem, failure: Failure) -> None:
-        log.warning("%s %s failed: %s", self._kind.name, failure.name, failure.cause)
+        log.warning("job_failed", kind=self._kind.name, name=failure.name, cause=failure.cause)
         self._settler.add(failed_entry(item, self._kind.name, failure))
         item.announce_failure(failure)
 
@@ -176,16 +175,14 @@ class RunningBatch:
             self._fail(item, failure)
             return
         delay_ms = _BACK_OFF_MS[item.attempts]
-        log.warning("%s %s: %s; again in %d s", self._kind.name, item.name, cause, delay_ms // 1000)
+        log.warning("job_parked", kind=self._kind.name, item=item.name, cause=cause, delay_ms=delay_ms)
         self._settler.add({**settlement(item, "park"), "attempts": 1, "delay_ms": delay_ms})
         item.announce_return()
 
     def _suspect(self, item: ClaimedItem, cause: str) -> None:
         """Count an attempt; the third is the last."""
         if item.attempts + 1 < MAX_ATTEMPTS:
-            log.warning(
-                "%s %s: its process was %s; it is run again, alone", self._kind.name, item.name, cause
-            )
+            log.warning("suspect_given_back", kind=self._kind.name, item=item.name, cause=cause)
             self._give_back(item, attempts=1)
             return
         failure = Failure(
@@ -212,7 +209,10 @@ class RunningBatch:
         )
         if report.peak_bytes > grant.memory_bytes:
             log.error(
-                "%s used %d bytes of the %d reserved", self._kind.name, report.peak_bytes, grant.memory_bytes
+                "reservation_exceeded",
+                kind=self._kind.name,
+                peak_bytes=report.peak_bytes,
+                reserved_bytes=grant.memory_bytes,
             )
         if self._project is not None:
             self._settler.add(

@@ -224,9 +224,11 @@ def test_the_peak_of_a_batch_is_measured_and_within_what_it_allocated(cluster: C
     cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log, "allocate_bytes": 40 * MIB})
     worker = cluster.start_worker()
     wait_until(lambda: cluster.runs() and not cluster.inflight(), "the job is settled")
-    wait_until(lambda: "used" in worker.log, "the overuse is noticed")
+    wait_until(lambda: "reservation_exceeded" in worker.log, "the overuse is noticed")
 
-    assert "reserved" in worker.log
+    peak_bytes = int(worker.log.split("peak_bytes=")[1].split()[0])
+    # The kernel sums its page counters lazily: the mark may be some hundred KiB off.
+    assert 39 * MIB < peak_bytes < 44 * MIB
 
 
 def test_inspect_answers_with_the_state_of_the_governor(cluster: Cluster) -> None:
