@@ -97,6 +97,8 @@ class Kind:
     """The default estimate; also the floor of every computed one."""
     payload: type[Payload]
     run: Callback
+    powers_of_two: bool = False
+    """Batches are 1, 2, 4, 8, ... items only."""
     window: Callable[[Grant], int] = lambda _grant: 1
     """How many unfinished items the callback works on at a time: those are the
     suspects when its process dies."""

@@ -37,13 +37,17 @@ def run_matching(payloads: Sequence[MatchPayload], grant: Grant, store: Store) -
     Pairs are computed in windows of at most two per granted thread and eight;
     this thread publishes a window's matches after all others have ended.
     """
-    window_pairs = min(PAIRS_PER_THREAD * grant.cpu_threads, MAX_WINDOW_PAIRS)
+    window_pairs = _window_pairs(grant)
     for start in range(0, len(payloads), window_pairs):
         window = payloads[start : start + window_pairs]
         with single_threaded_libraries():
             results = run_shared(lambda payload: _match(payload, store), window, grant.cpu_threads)
         for payload, matches in zip(window, results, strict=True):
             yield _publish(payload, matches, store)
+
+
+def _window_pairs(grant: Grant) -> int:
+    return min(PAIRS_PER_THREAD * grant.cpu_threads, MAX_WINDOW_PAIRS)
 
 
 def _match(payload: MatchPayload, store: Store) -> Matches | NotReady | None:
@@ -101,6 +105,8 @@ KINDS = (
         estimate=Estimate(memory_per_item_bytes=10 << 20, max_batch=8, cpu_threads=8, io_slots=1),
         payload=MatchPayload,
         run=run_matching,
+        powers_of_two=True,
+        window=_window_pairs,
         warm_up=_warm_up,
     ),
 )

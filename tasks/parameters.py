@@ -42,7 +42,7 @@ class MatchParameters(Parameters):
     """How descriptors of two images are matched."""
 
     ratio: float | None = Field(default=None, gt=0.0, le=1.0)
-    """Nearest to second nearest distance; None = 0.70 for SIFT, 0.75 for ORB."""
+    """Nearest to second nearest distance; None = 0.80 for SIFT, 0.75 for ORB."""
     cross_check: bool = True
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from tasks.errors import ProjectError
 from tasks.store import Source
 
-_SUFFIXES = frozenset(
-    ".jpg .jpeg .jpe .png .tif .tiff .webp .bmp .heic .heif .dng .cr2 .cr3 .nef .arw .raf .orf .rw2".split()
-)
+_PHOTO_SUFFIXES = {".jpg", ".jpeg", ".jpe", ".png", ".tif", ".tiff", ".webp", ".bmp"}
+_PHONE_AND_RAW_SUFFIXES = {".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"}
+_SUFFIXES = _PHOTO_SUFFIXES | _PHONE_AND_RAW_SUFFIXES
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\x00", b"MM\x00*")
 
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from governor.model import UINT64_MAX, Estimate, Grant
 from tasks.errors import MissingArtefactError, TasksError
 from tasks.inputs import read_features
-from tasks.kind import Done, Job, Kind, NotReady, Outcome, Payload
+from tasks.kind import Done, Job, Kind, Needs, NotReady, Outcome, Payload
 from tasks.pair_jobs import project_verification_key
 from tasks.pairs import images_for_pairing
 from tasks.store import ArtefactKey, Json, Project, ProjectImage, Store, artefact_key, canonical_json
 from tasks.track_graph import FEATURE_BITS, Edges, TrackSet, build_tracks, node_numbers
-from tasks.verification import verifiable_pairs, verified_pairs
+from tasks.verification import inlier_edge_count, verifiable_pairs, verified_pairs
 
 TRACKS_KIND = "track_builder.run"
 TRACKS_VERSION = 1
@@ -100,11 +100,14 @@ def run_tracks(payloads: Sequence[TracksPayload], grant: Grant, store: Store) ->
     Metadata: ``images``, the list that ``image`` indexes, sorted by name, and
     counts of what conflicts cost.
     """
-    _ = grant
     for payload in payloads:
         project = store.project(payload.project)
         try:
-            yield _build(project, store)
+            estimate = tracks_estimate(inlier_edge_count(store, project))
+            if grant.memory_bytes < estimate.memory_fixed_bytes:
+                yield Needs(estimate=estimate)
+            else:
+                yield _build(project, store)
         except MissingArtefactError as error:
             yield NotReady(cause=str(error))
 

@@ -103,8 +103,10 @@ class QueueView:
         self._tracked.armed = True
         return list(replies)
 
-    def claim(self, head: Head, batch: int) -> list[Claimed]:
+    def claim(self, head: Head, batch: int, *, powers_of_two: bool = False) -> list[Claimed]:
         """Claim up to ``batch`` messages like this head; fewer, or none, where others were faster.
+
+        With ``powers_of_two`` 1, 2, 4, 8, ... messages, the most that are there.
 
         Raises:
             LeaseLostError: the lease has ended.
@@ -112,7 +114,7 @@ class QueueView:
         script, bounds = (
             (Script.CLAIM_LARGE, (head.charged_bytes,))
             if head.is_large
-            else (Script.CLAIM, (batch, keys.MAX_CLAIM_BYTES))
+            else (Script.CLAIM, (batch, keys.MAX_CLAIM_BYTES, int(powers_of_two)))
         )
         held, *flat = run(
             self._tracked.client,

@@ -57,7 +57,8 @@ class Puller:
         }
         settings = node.settings
         self.lease = Lease(settings.redis_url, settings.name, settings.lease_seconds, self.describe)
-        self.settler = Settler(self.lease)
+        self._bell = Doorbell(self._on_ring)
+        self.settler = Settler(self.lease, on_added=self._bell.ring)
         self._reception = Reception(Store(settings.store, settings.import_roots), self.settler, receive)
         self._services = BatchServices(
             governor=node.governor,
@@ -65,7 +66,6 @@ class Puller:
             record_failure=self._reception.record_failure,
             on_over=self._on_batch_over,
         )
-        self._bell = Doorbell(self._on_ring)
         self._client = plain_client(settings.redis_url)
         self._tracked: TrackedClient | None = None
         self._queues: QueueView | None = None
@@ -267,7 +267,8 @@ class Puller:
         self.claims += 1
         is_dispatched = False
         try:
-            claimed = queues.claim(head, reservation.grant.batch)
+            kind = self._node.kinds[head.kind]
+            claimed = queues.claim(head, reservation.grant.batch, powers_of_two=kind.powers_of_two)
             self.messages += len(claimed)
             self.empty_claims += not claimed
             is_dispatched = self._dispatch(self._reception.receive(claimed, head.kind), reservation)

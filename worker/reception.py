@@ -19,6 +19,8 @@ from worker.settle import Settler, failed_entry
 
 log = get_logger(__name__)
 
+MAX_LOST_NODES = 10
+
 
 class Reception:
     """Receives claimed messages; main thread only.
@@ -43,7 +45,9 @@ class Reception:
         items = []
         for message in claimed:
             item = self._read(message, kind)
-            if item is not None and not self._is_parked(item) and self._is_accepted(item, kind):
+            if item is None or self._is_given_up(item, kind) or self._is_parked(item):
+                continue
+            if self._is_accepted(item, kind):
                 items.append(item)
         return items
 
@@ -96,6 +100,13 @@ class Reception:
         if item.tag in self._refused:
             return refusals.unknown_task(item.name, item.task)
         return refusals.cancelled(item.name)
+
+    def _is_given_up(self, item: ClaimedItem, kind: str) -> bool:
+        """Fail a job that too many nodes were lost with: it may be what kills them."""
+        if item.lost < MAX_LOST_NODES:
+            return False
+        self._fail(item, kind, refusals.too_many_lost_nodes(item.name, item.lost))
+        return True
 
     def _on_refused(self, tag: str) -> None:
         """Celery does not know the task, or cannot read the message."""

@@ -56,6 +56,16 @@ def cancelled(name: str) -> Failure:
     )
 
 
+def too_many_lost_nodes(name: str, lost: int) -> Failure:
+    """Return the failure of a job that was held by too many nodes when they were lost."""
+    return Failure(
+        name=name,
+        reason=Reason.WORKER_LOST,
+        cause=f"{lost} nodes were lost while they held it",
+        cure="Look at the nodes' logs; resume the project to try again.",
+    )
+
+
 def named(failure: Failure, name: str) -> Failure:
     """Return the same failure under the name of its item."""
     return replace(failure, name=name)

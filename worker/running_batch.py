@@ -25,7 +25,6 @@ from worker.settle import Settler, failed_entry, settlement
 log = get_logger(__name__)
 
 MAX_ATTEMPTS = 3
-MAX_LOST_NODES = 10
 _BACK_OFF_MS = (1_000, 5_000, 15_000)
 
 

@@ -6,6 +6,7 @@ Does not decide what becomes of an item (:mod:`worker.running_batch`).
 
 import json
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -22,8 +23,9 @@ _MAX_ENTRIES_PER_CALL = 256
 class Settler:
     """The outbox of a node; main thread only."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, on_added: Callable[[], None]) -> None:
         self._lease = lease
+        self._on_added = on_added
         self._entries: deque[dict[str, Any]] = deque()
         self.settled = 0
         self.refused = 0
@@ -33,8 +35,9 @@ class Settler:
         return len(self._entries)
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Queue one entry of ``scripts/settle.lua`` for the next flush."""
+        """Queue one entry of ``scripts/settle.lua``, and have it flushed soon."""
         self._entries.append(entry)
+        self._on_added()
 
     def flush(self, client: redis.Redis) -> None:
         """Send what waits; an entry leaves the outbox only after Redis has confirmed it.

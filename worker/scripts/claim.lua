@@ -1,6 +1,6 @@
 -- Takes up to n messages of one list under the caller's lease, in one step with their record.
 -- KEYS: leases, inflight, list.
--- ARGV: incarnation, serial, expected estimate, expected mark, n, most payload bytes.
+-- ARGV: incarnation, serial, expected estimate, expected mark, n, most payload bytes, powers of two (0 | 1).
 -- Stops at the first message whose estimate or mark differs; a suspect or an
 -- unreadable message is taken alone.
 -- Returns {held, tag, payload, tag, payload, ...}: held = 0 when the lease is gone.
@@ -17,6 +17,11 @@ for i = #waiting, 1, -1 do
   wanted = wanted + 1
 end
 if wanted == 0 then return {1} end
+if ARGV[7] == '1' then
+  local floored = 1
+  while floored * 2 <= wanted do floored = floored * 2 end
+  wanted = floored
+end
 local claimed, record = {1}, {}
 for index, payload in ipairs(redis.call('RPOP', KEYS[3], wanted)) do
   local tag = string.format('%s:%04d:%s', ARGV[2], index, KEYS[3])

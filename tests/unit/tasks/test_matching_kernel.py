@@ -103,9 +103,9 @@ def test_opposite_binary_descriptors_are_256_bits_apart() -> None:
     assert tile.distances.tolist() == [[256]]
 
 
-@pytest.mark.parametrize(("nearest", "accepted"), [(7, False), (6, True)])
+@pytest.mark.parametrize(("nearest", "accepted"), [(8, False), (7, True)])
 def test_ratio_is_strict(nearest: int, *, accepted: bool) -> None:
-    """A distance of exactly 0.70 times the second is refused, one just below is taken."""
+    """A distance of exactly 0.80 times the second is refused, one just below is taken."""
     left = np.zeros((1, 128), np.uint8)
     right = np.zeros((2, 128), np.uint8)
     right[0, 0], right[1, 0] = nearest, 10
