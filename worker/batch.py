@@ -4,6 +4,7 @@ Does not cover where the request comes from (:mod:`worker.child`) nor what
 becomes of the outcomes (:mod:`worker.running_batch`).
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -68,29 +69,46 @@ class BatchRunner:
         self, kind: Kind, request: BatchRequest, valid: list[int], payloads: list[Payload], emit: Emit
     ) -> int:
         """Call the callback once; whatever it raises costs the item it was at."""
-        recorded_items = finished = 0
+        unfinished = deque(valid)
+        recorded_items = 0
+        cause: Exception = RuntimeError("it ended without an outcome for this item")
         try:
             for outcome in kind.run(payloads, request.grant, self._store):
-                self._publish(request, valid[finished], outcome, emit)
+                self._publish(request, unfinished.popleft(), outcome, emit)
                 recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
-                finished += 1
-        except StoreError as error:
-            emit(valid[finished], {"action": "transient", "cause": str(error)})
-        except MemoryError:
-            emit(valid[finished], {"action": "suspect", "cause": "the job ran out of memory"})
         except Exception as error:  # the task boundary: a bug costs one item, not the node
-            log.exception("job_raised", kind=kind.name)
-            failed = _internal_error(error, _name(request, valid[finished]))
-            self._publish(request, valid[finished], failed, emit)
+            cause = error
+            if not isinstance(error, (StoreError, MemoryError)):
+                log.exception("job_raised", kind=kind.name)
+        if unfinished:
+            self._blame(request, unfinished[0], cause, emit)
         return recorded_items
+
+    def _blame(self, request: BatchRequest, index: int, cause: Exception, emit: Emit) -> None:
+        """Tell what an error makes of the item that the callback was at."""
+        match cause:
+            case StoreError():
+                emit(index, _transient(cause))
+            case MemoryError():
+                emit(index, {"action": "suspect", "cause": "the job ran out of memory"})
+            case _:
+                self._publish(request, index, _internal_error(cause, _name(request, index)), emit)
 
     def _publish(self, request: BatchRequest, index: int, outcome: Outcome, emit: Emit) -> None:
         """Record a failure in the project's store, then tell the main process."""
         place = request.places[index]
         if isinstance(outcome, Failed) and place is not None:
-            project = self._store.project(place.project)
-            project.record_failure(place.stage, place.item, outcome.failure)
+            try:
+                project = self._store.project(place.project)
+                project.record_failure(place.stage, place.item, outcome.failure)
+            except StoreError as error:
+                emit(index, _transient(error))
+                return
         emit(index, outcome_frame(outcome))
+
+
+def _transient(error: StoreError) -> dict[str, Any]:
+    return {"action": "transient", "cause": str(error)}
 
 
 def _name(request: BatchRequest, index: int) -> str:

@@ -11,6 +11,7 @@ from celery.worker import state
 from kombu.transport import virtual
 
 from tasks.errors import Failure
+from tasks.store.keys import is_name
 from worker.claim import Claimed
 from worker.envelope import read_message
 from worker.frames import Place
@@ -116,5 +117,6 @@ def _place(headers: Mapping[str, Any]) -> Place | None:
     parts = [headers.get(name) for name in ("project", "stage", "item")]
     if not all(isinstance(part, str) for part in parts):
         return None
-    project, stage, item = parts
-    return Place(project=str(project), stage=str(stage), item=str(item))
+    project, stage, item = (str(part) for part in parts)
+    # Headers come from outside: what cannot be a project in the store is none.
+    return Place(project=project, stage=stage, item=item) if is_name(project) else None
