@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
 from tasks.errors import ProjectError, TasksError
@@ -88,7 +89,10 @@ def _bytes(text: str | None) -> int | None:
     if match is None:
         raise typer.BadParameter(f"{text} is not an amount of memory; write it like 4GiB or 512MiB")
     power = " KMGT".index((match[2] or " ").upper())
-    return int(float(match[1]) * 1024**power)
+    amount_bytes = int(float(match[1]) * 1024**power)
+    if amount_bytes < 1:
+        raise typer.BadParameter(f"{text} is not an amount of memory to run jobs in")
+    return amount_bytes
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
@@ -109,7 +113,9 @@ def run(
     project: ResultFolder = None,
     features: Annotated[Features, typer.Option(help="Which features to use.")] = Features.ROOTSIFT,
     pairs: Annotated[Pairs, typer.Option(help="Which images are matched with which.")] = Pairs.AUTO,
-    max_image_size: Annotated[int, typer.Option(min=64, help="Longer side for detection, in pixels.")] = 3200,
+    max_image_size: Annotated[
+        int, typer.Option(min=64, max=65_535, help="Longer side for detection, in pixels.")
+    ] = 3200,
     max_features: Annotated[int, typer.Option(min=1, max=8192, help="Features per image.")] = 8192,
     link: Annotated[bool, typer.Option(help="Leave the photos where they are instead of copying.")] = False,
     until: UntilOption = Until.MODEL,
@@ -197,7 +203,13 @@ def worker(
     values |= {"memory_bytes": _bytes(memory), "cpus": cpus, "import_roots": tuple(import_root or ())}
     if name is not None:
         values["name"] = name
-    settings = Settings(**values)
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise typer.BadParameter(
+            f"{first['input']}: {first['msg']}", param_hint=str(first["loc"][0])
+        ) from error
     command = [sys.executable, "-P", "-m", "celery", "-A", "worker.app", "worker", "--loglevel", "INFO"]
     command += ["--hostname", f"{settings.name}@%h"]
     os.execvpe(command[0], command, {**os.environ, **settings.to_environment()})  # noqa: S606 - our own command

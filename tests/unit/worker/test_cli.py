@@ -1,0 +1,148 @@
+"""The command line refuses what makes no sense with exit code 2 and one sentence, before anything starts."""
+
+import os
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from worker import cli
+
+KIB = 1024
+
+
+def invoke(*arguments: str | Path) -> Result:
+    """Run the command line in this process."""
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail a test that would start a server or a worker."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a process would have been started")
+
+    monkeypatch.setattr(cli, "run_and_summarise", refuse)
+    monkeypatch.setattr(os, "execvpe", refuse)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount_bytes"),
+    [
+        ("1000000000", 10**9),
+        ("1B", 1),
+        ("512KiB", 512 * KIB),
+        ("512kb", 512 * KIB),
+        ("512MiB", 512 * KIB**2),
+        ("4GiB", 4 * KIB**3),
+        ("8G", 8 * KIB**3),
+        (" 1.5 GiB ", 3 * KIB**3 // 2),
+        ("2T", 2 * KIB**4),
+    ],
+)
+def test_an_amount_of_memory_is_read(text: str, amount_bytes: int) -> None:
+    """Powers of 1024, with or without the i."""
+    assert cli._bytes(text) == amount_bytes
+
+
+def test_no_amount_is_no_limit() -> None:
+    """The option was not given."""
+    assert cli._bytes(None) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "lots", "4 GiB 5", "-4GiB", "4PiB", "4iB", "0", "0GiB", "0.0001B", "1e9"]
+)
+def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
+    """Nothing, too: a job cannot run in no memory."""
+    with pytest.raises(typer.BadParameter, match="is not an amount of memory"):
+        cli._bytes(text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run",),
+        ("run", ".", "--memory", "lots"),
+        ("run", ".", "--cpus", "0"),
+        ("run", ".", "--features", "surf"),
+        ("run", ".", "--until", "dense"),
+        ("run", ".", "--max-features", "8193"),
+        ("run", ".", "--max-image-size", "63"),
+        ("run", ".", "--max-image-size", "65536"),
+        ("run", ".", "--profile", "greedy"),
+        ("resume",),
+        ("export", "."),
+        ("export", ".", "--format", "obj", "--out", "x"),
+        ("worker",),
+        ("worker", "--broker", "amqp://host", "--store", "."),
+        ("worker", "--broker", "redis://host", "--store", ".", "--name", "a b"),
+        ("worker", "--broker", "redis://host", "--store", ".", "--memory", "0"),
+        ("no-such-command",),
+        ("--no-such-option",),
+    ],
+)
+def test_a_usage_error_ends_with_2(arguments: tuple[str, ...]) -> None:
+    """And with a sentence, not a traceback."""
+    result = invoke(*arguments)
+
+    assert result.exit_code == cli.EXIT_USAGE
+    assert "Traceback" not in result.output
+    assert result.output
+
+
+def test_a_folder_that_is_none_ends_with_2(tmp_path: Path) -> None:
+    """The sentence names it."""
+    result = invoke("run", tmp_path / "no-such-folder")
+
+    assert result.exit_code == cli.EXIT_USAGE
+    assert "no-such-folder" in result.output
+
+
+def test_a_folder_without_photos_ends_with_2(tmp_path: Path) -> None:
+    """There is nothing to make a project of."""
+    (tmp_path / "notes.txt").write_text("no photo")
+    result = invoke("run", tmp_path)
+
+    assert result.exit_code == cli.EXIT_USAGE
+    assert "no photo in" in result.output
+
+
+@pytest.mark.parametrize("command", ["resume", "status", "export"])
+def test_a_folder_that_holds_no_project_ends_with_2(tmp_path: Path, command: str) -> None:
+    """The sentence says how to make one."""
+    out = ("--out", tmp_path / "out") if command == "export" else ()
+    result = invoke(command, tmp_path, *out)
+
+    assert result.exit_code == cli.EXIT_USAGE
+    assert "tiepoint run PHOTOS" in result.output.replace("\n", " ")
+
+
+def test_a_results_folder_that_holds_something_else_is_not_touched(tmp_path: Path) -> None:
+    """A typing error must not fill somebody's folder."""
+    photos, results = tmp_path / "photos", tmp_path / "results"
+    for folder in (photos, results):
+        folder.mkdir()
+    (photos / "a.jpg").write_bytes(b"\xff\xd8\xff")
+    (results / "thesis.tex").write_text("text")
+    result = invoke("run", photos, "--project", results)
+
+    assert result.exit_code == cli.EXIT_USAGE
+    assert sorted(path.name for path in results.iterdir()) == ["thesis.tex"]
+
+
+def test_a_path_with_brackets_is_told_as_it_is(tmp_path: Path) -> None:
+    """Names are the user's, no markup."""
+    result = invoke("resume", tmp_path / "[red]survey[/]")
+
+    assert "[red]survey[/]" in result.output.replace("\n", "")
+
+
+def test_the_version_is_told_and_the_help_is_shown_without_a_command() -> None:
+    """Neither needs a project."""
+    version = invoke("--version")
+
+    assert (version.exit_code, version.output.count(".")) == (0, 2)
+    assert "Usage" in invoke().output
