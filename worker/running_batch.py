@@ -187,7 +187,7 @@ class RunningBatch:
         failure = Failure(
             name=item.name,
             reason=Reason.WORKER_LOST,
-            cause=f"its process was {cause}, {MAX_ATTEMPTS} times",
+            cause=f"{MAX_ATTEMPTS} attempts ended without a result; the last: {cause}",
             cure="Look at the worker's log; resume the project to try again.",
         )
         self._services.record_failure(item, failure)

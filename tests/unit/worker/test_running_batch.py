@@ -1,0 +1,295 @@
+"""Each item of a batch ends in one settlement, and the reservation is released exactly once."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from governor.governor import Governor
+from governor.ledger import Reservation, ReservationState
+from governor.model import Estimate
+from tasks.errors import Failure, Reason
+from tests.unit.governor.builders import Machine, a_governor
+from tests.unit.worker.builders import KIND, FakeRequest, a_kind, an_item
+from worker.claimed_item import ClaimedItem
+from worker.frames import BatchReport
+from worker.running_batch import BatchServices, RunningBatch
+from worker.settle import Settler
+
+REPORT = BatchReport(peak_bytes=1000, recorded_items=3, retire=False)
+RETIRING = BatchReport(peak_bytes=1000, recorded_items=3, retire=True)
+FAILURE = Failure(name="a.jpg", reason=Reason.UNREADABLE, cause="torn", cure="copy it again")
+
+
+class FakeSettler:
+    """Keeps what was settled."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Keep an entry."""
+        self.entries.append(entry)
+
+
+@dataclass
+class Scene:
+    """A batch that is under way on a node of its own."""
+
+    batch: RunningBatch
+    items: list[ClaimedItem]
+    governor: Governor
+    reservation: Reservation
+    settler: FakeSettler
+    recorded: list[tuple[str, Failure]] = field(default_factory=list)
+    over: list[RunningBatch] = field(default_factory=list)
+
+    @property
+    def settled(self) -> list[tuple[str, str]]:
+        """Return (item, action) of what was settled, the batch's own entry left out."""
+        return [(entry["item"], entry["action"]) for entry in self.settler.entries if "item" in entry]
+
+    @property
+    def is_released(self) -> bool:
+        """Tell whether the reservation has been given back."""
+        return self.reservation.state is ReservationState.RELEASED
+
+    def request(self, index: int) -> FakeRequest:
+        """Return Celery's request of an item."""
+        return cast("FakeRequest", self.items[index].request)
+
+
+def a_scene(items: list[ClaimedItem] | None = None, *, window: int = 1) -> Scene:
+    """Build a batch of three items (or these) whose callback works on ``window`` at a time."""
+    items = items or [an_item("a"), an_item("b"), an_item("c")]
+    machine = Machine()
+    governor = a_governor(machine)
+    kind = a_kind(window=lambda _grant: window)
+    _, reservation = governor.reserve(machine.look(), kind.estimate, KIND, waiting_items=len(items))
+    assert reservation is not None
+    settler = FakeSettler()
+    recorded: list[tuple[str, Failure]] = []
+    over: list[RunningBatch] = []
+    services = BatchServices(
+        governor=governor,
+        settler=cast("Settler", settler),
+        record_failure=lambda item, failure: recorded.append((item.name, failure)),
+        on_over=over.append,
+    )
+    batch = RunningBatch(items, kind, reservation, services)
+    return Scene(batch, items, governor, reservation, settler, recorded, over)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """Return a batch of three; at the end the governor's books must be right."""
+    scene = a_scene()
+    yield scene
+    scene.governor.check()
+
+
+def test_the_request_carries_payloads_places_and_the_grant(scene: Scene) -> None:
+    """All that the child will know."""
+    assert [place and place.item for place in scene.batch.request.places] == ["a", "b", "c"]
+    assert scene.batch.request.payloads == ({"number": 1},) * 3
+    assert scene.batch.request.grant == scene.reservation.grant
+
+
+def test_a_started_batch_tells_celery_of_each_item(scene: Scene) -> None:
+    """Flower sees which process runs what."""
+    scene.batch.on_started(77)
+
+    assert [scene.request(index).told for index in range(3)] == [["accepted by 77"]] * 3
+
+
+def test_a_finished_item_is_settled_with_what_follows(scene: Scene) -> None:
+    """Pushes, continuation and progress go into the one settlement."""
+    outcome = {"action": "done", "pushes": [{"item": "x"}], "continuation": {"item": "y"}, "continue_at": 5}
+    scene.batch.on_outcome(1, {**outcome, "progress": {"phase": "model"}})
+
+    (entry,) = scene.settler.entries
+    assert (entry["item"], entry["action"], entry["pushes"]) == ("b", "done", [{"item": "x"}])
+    assert (json.loads(entry["continuation"]), entry["continue_at"]) == ({"item": "y"}, 5)
+    assert entry["progress"] == {"phase": "model"}
+    assert scene.request(1).told == ["succeeded"]
+    assert scene.request(1).acknowledged
+
+
+def test_an_item_whose_input_is_missing_leaves_the_queue(scene: Scene) -> None:
+    """The next plan sees what has to be made again."""
+    scene.batch.on_outcome(0, {"action": "not_ready", "cause": "gone"})
+
+    assert scene.settled == [("a", "not_ready")]
+
+
+def test_a_failed_item_is_settled_with_its_report(scene: Scene) -> None:
+    """The child has recorded it in the store already."""
+    scene.batch.on_outcome(0, {"action": "failed", "failure": FAILURE.to_dict()})
+
+    assert scene.settled == [("a", "failed")]
+    assert json.loads(scene.settler.entries[0]["report"])["cause"] == "torn"
+    assert scene.request(0).told == ["task-failed"]
+    assert scene.recorded == []
+
+
+def test_an_item_that_needs_more_goes_back_with_its_estimate(scene: Scene) -> None:
+    """No attempt is counted: nothing went wrong."""
+    need = Estimate(memory_fixed_bytes=scene.reservation.grant.memory_bytes + 1).to_header()
+    scene.batch.on_outcome(0, {"action": "needs", "estimate": need})
+
+    (entry,) = scene.settler.entries
+    assert (entry["action"], entry["attempts"], entry["estimate"]) == ("requeue", 0, need)
+    assert scene.request(0).told == ["task-rejected"]
+
+
+def test_an_item_that_asks_for_no_more_than_it_had_fails(scene: Scene) -> None:
+    """It would come back for ever."""
+    need = Estimate(memory_fixed_bytes=scene.reservation.grant.memory_bytes).to_header()
+    scene.batch.on_outcome(0, {"action": "needs", "estimate": need})
+
+    assert scene.settled == [("a", "failed")]
+    assert [(name, failure.reason) for name, failure in scene.recorded] == [("a", Reason.INTERNAL_ERROR)]
+
+
+@pytest.mark.parametrize(("attempts", "delay_ms"), [(0, 1_000), (1, 5_000)])
+def test_an_item_whose_store_is_away_is_parked_for_longer_each_time(attempts: int, delay_ms: int) -> None:
+    """It waits in Redis, not in a worker."""
+    scene = a_scene([an_item("a", attempts=attempts)])
+    scene.batch.on_outcome(0, {"action": "transient", "cause": "the disk is full"})
+
+    (entry,) = scene.settler.entries
+    assert (entry["action"], entry["attempts"], entry["delay_ms"]) == ("park", 1, delay_ms)
+    assert scene.request(0).told == ["task-rejected"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ({"action": "transient", "cause": "the disk is full"}, Reason.STORE_UNAVAILABLE),
+        ({"action": "suspect", "cause": "the job ran out of memory"}, Reason.WORKER_LOST),
+    ],
+)
+def test_the_third_attempt_is_the_last(outcome: dict[str, Any], reason: Reason) -> None:
+    """The failure is recorded here, for no child could, and names the cause."""
+    scene = a_scene([an_item("a", attempts=2)])
+    scene.batch.on_outcome(0, outcome)
+
+    assert scene.settled == [("a", "failed")]
+    ((name, failure),) = scene.recorded
+    assert (name, failure.reason) == ("a", reason)
+    assert outcome["cause"] in failure.cause
+
+
+def test_a_suspect_counts_an_attempt(scene: Scene) -> None:
+    """It ran out of memory, but the child lives."""
+    scene.batch.on_outcome(0, {"action": "suspect", "cause": "the job ran out of memory"})
+
+    assert scene.settler.entries[0]["attempts"] == 1
+    assert scene.settled == [("a", "requeue")]
+
+
+@pytest.mark.parametrize("outcome", [{"action": "done"}, {"action": "failed", "failure": FAILURE.to_dict()}])
+def test_a_job_that_was_revoked_while_it_ran_is_cancelled(scene: Scene, outcome: dict[str, Any]) -> None:
+    """Whatever its outcome, Celery has told already that it was revoked."""
+    scene.items[0].request.acknowledged = True
+    scene.batch.on_outcome(0, outcome)
+
+    assert scene.settled == [("a", "failed")]
+    assert [(name, failure.reason) for name, failure in scene.recorded] == [("a", Reason.CANCELLED)]
+    assert scene.request(0).told == []
+
+
+def test_what_the_callback_did_not_reach_goes_back_untouched(scene: Scene) -> None:
+    """An error at the first item says nothing about the others."""
+    scene.batch.on_outcome(0, {"action": "failed", "failure": FAILURE.to_dict()})
+    scene.batch.on_report(REPORT)
+
+    assert scene.settled == [("a", "failed"), ("b", "requeue"), ("c", "requeue")]
+    assert [entry["attempts"] for entry in scene.settler.entries[1:3]] == [0, 0]
+
+
+@pytest.mark.parametrize(("window", "suspects"), [(1, ["b"]), (2, ["b", "c"]), (9, ["b", "c"])])
+def test_the_window_of_a_dead_child_is_suspect_and_the_rest_is_not(window: int, suspects: list[str]) -> None:
+    """What was finished is finished; what the callback worked on has an attempt counted."""
+    scene = a_scene(window=window)
+    scene.batch.on_outcome(0, {"action": "done"})
+    scene.batch.on_child_gone("killed by SIGKILL")
+
+    attempts = {entry["item"]: entry["attempts"] for entry in scene.settler.entries[1:]}
+    assert attempts == {item: int(item in suspects) for item in ("b", "c")}
+    assert scene.recorded == []
+
+
+def test_a_child_that_dies_over_an_item_for_the_third_time_ends_it() -> None:
+    """Poison does not loop, and takes no other item with it."""
+    scene = a_scene([an_item("a", attempts=2), an_item("b")])
+    scene.batch.on_child_gone("killed by SIGKILL")
+
+    assert scene.settled == [("a", "failed"), ("b", "requeue")]
+    assert "killed by SIGKILL" in scene.recorded[0][1].cause
+
+
+def test_a_child_that_was_killed_for_one_item_makes_no_suspects(scene: Scene) -> None:
+    """revoke(terminate) of one job is not the fault of the one before it."""
+    scene.items[1].request.acknowledged = True
+    scene.batch.on_child_gone("killed by SIGTERM")
+
+    assert sorted(scene.settled) == [("a", "requeue"), ("b", "failed"), ("c", "requeue")]
+    assert {entry.get("attempts", 0) for entry in scene.settler.entries} == {0}
+
+
+def test_a_report_releases_the_reservation_once(scene: Scene) -> None:
+    """The child is free for the next batch; its later death is not of this one."""
+    scene.batch.on_report(REPORT)
+    assert scene.is_released
+    scene.batch.on_child_gone("killed by SIGKILL")
+
+    assert scene.over == [scene.batch]
+    assert scene.governor.availability().reserved.memory_bytes == 0
+
+
+def test_a_retiring_child_holds_its_reservation_until_it_is_gone(scene: Scene) -> None:
+    """It keeps memory: only its end gives that back."""
+    scene.batch.on_report(RETIRING)
+    seen = [(scene.is_released, len(scene.over))]
+    scene.batch.on_child_gone("killed by SIGKILL")
+    seen.append((scene.is_released, len(scene.over)))
+
+    assert seen == [(False, 0), (True, 1)]
+    assert scene.over == [scene.batch]
+
+
+def test_a_dead_child_releases_its_reservation(scene: Scene) -> None:
+    """It has been reaped: its memory is free."""
+    scene.batch.on_child_gone("killed by SIGKILL")
+
+    assert scene.is_released
+    assert scene.over == [scene.batch]
+
+
+def test_a_batch_is_recorded_with_what_was_measured(scene: Scene) -> None:
+    """The governor learns of it, and the project keeps the worst."""
+    grant = scene.reservation.grant
+    scene.batch.on_report(REPORT)
+
+    (record,) = scene.governor.history(KIND)
+    assert (record.items, record.batch, record.peak_memory_bytes) == (3, grant.batch, 1000)
+    assert scene.settler.entries[-1] == {
+        "action": "batch",
+        "project": "p",
+        "kind": KIND,
+        "reserved_bytes": grant.memory_bytes,
+        "peak_bytes": 1000,
+        "ratio_permille": 1000 * 1000 // grant.memory_bytes,
+    }
+
+
+def test_a_ratio_is_rounded_up() -> None:
+    """One byte too many must not read as exactly full."""
+    scene = a_scene()
+    reserved_bytes = scene.reservation.grant.memory_bytes
+    scene.batch.on_report(BatchReport(peak_bytes=reserved_bytes + 1, recorded_items=1, retire=False))
+
+    assert scene.settler.entries[-1]["ratio_permille"] == 1001
