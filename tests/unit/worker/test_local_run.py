@@ -1,0 +1,62 @@
+"""A local run derives its worker's settings from the project and the options, and says how a worker ended."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tasks.parameters import ProjectParameters
+from tasks.store import Project, Source, Store
+from worker.local_run import LocalOptions, _how_it_ended, _settings
+
+BROKER_URL = "redis+socket:///tmp/redis.sock"
+
+
+def a_project(root: Path, *paths: str) -> tuple[Store, Project]:
+    """Create a project of these photos."""
+    store = Store(root)
+    store.create()
+    project = store.project("main")
+    project.create(ProjectParameters(), [Source(name=str(n), path=path) for n, path in enumerate(paths)])
+    return store, project
+
+
+@pytest.mark.parametrize(
+    ("paths", "root"),
+    [
+        (("/photos/a.jpg", "/photos/b.jpg"), "/photos"),
+        (("/photos/left/a.jpg", "/photos/right/b.jpg"), "/photos"),
+        (("/photos/only/a.jpg",), "/photos/only"),
+    ],
+)
+def test_the_worker_may_read_the_folder_that_holds_all_photos(
+    tmp_path: Path, paths: tuple[str, ...], root: str
+) -> None:
+    """And nothing above it."""
+    store, project = a_project(tmp_path, *paths)
+
+    assert _settings(BROKER_URL, store, project, LocalOptions()).import_roots == (Path(root),)
+
+
+def test_a_project_without_photos_opens_no_folder(tmp_path: Path) -> None:
+    """There is no common path of nothing."""
+    assert _settings(BROKER_URL, *a_project(tmp_path), LocalOptions()).import_roots == ()
+
+
+def test_the_options_reach_the_worker(tmp_path: Path) -> None:
+    """And it knows that no bigger node will come."""
+    options = LocalOptions(cpus=2, memory_bytes=2**30, profile="dedicated")
+    settings = _settings(BROKER_URL, *a_project(tmp_path, "/photos/a.jpg"), options)
+
+    assert (settings.cpus, settings.memory_bytes, settings.profile) == (2, 2**30, "dedicated")
+    assert settings.single_node
+    assert settings.store == tmp_path.resolve()
+
+
+@pytest.mark.parametrize(
+    ("returncode", "words"),
+    [(-signal.SIGKILL, "killed by SIGKILL"), (1, "exit status 1"), (0, "exit status 0")],
+)
+def test_the_end_of_a_worker_is_told_in_words(returncode: int, words: str) -> None:
+    """A negative code is a signal."""
+    assert _how_it_ended(returncode) == words

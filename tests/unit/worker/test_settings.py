@@ -1,0 +1,106 @@
+"""Settings are validated at the start and reach every child process unchanged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from worker.settings import PREFIX, Settings
+
+EVERYTHING: dict[str, Any] = {
+    "broker_url": "redis+socket:///tmp/a%20folder/redis.sock",
+    "store": Path("/data/my store"),
+    "import_roots": (Path("/photos"), Path('/other "photos", 2')),
+    "name": "node-1.lab",
+    "memory_bytes": 2**40,
+    "cpus": 3,
+    "profile": "dedicated",
+    "lease_seconds": 2.5,
+    "single_node": True,
+    "kind_modules": ("my.kinds", "tests.integration.noop_kinds"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+
+
+def read_back(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Settings:
+    """Return what a process reads that was started with these settings."""
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    return Settings()
+
+
+def settings_with(name: str, value: Any) -> Settings:
+    """Return settings with one value that is not the default."""
+    values: dict[str, Any] = {name: value}
+    return Settings(**values)
+
+
+@pytest.mark.parametrize("values", [EVERYTHING, {"name": "one"}], ids=["everything", "defaults"])
+def test_settings_survive_the_environment(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]) -> None:
+    """Tuples, paths with quotes and blanks, numbers and truth values included."""
+    settings = Settings(**values)
+
+    assert read_back(monkeypatch, settings) == settings
+
+
+def test_everything_that_can_be_set_is_in_the_round_trip() -> None:
+    """A new setting joins this test."""
+    assert set(EVERYTHING) == set(Settings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("broker_url", "amqp://host"),
+        ("broker_url", "host:6379"),
+        ("name", ""),
+        ("name", "a b"),
+        ("name", "-a"),
+        ("name", "a|b"),
+        ("name", "a" * 65),
+        ("memory_bytes", 0),
+        ("cpus", 0),
+        ("profile", "greedy"),
+        ("lease_seconds", 0.19),
+        ("lease_seconds", 600.1),
+        ("kind_modules", 5),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+    """Better at the start than in the middle of the night."""
+    with pytest.raises(ValidationError, match=name):
+        settings_with(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("name", "a" * 64), ("memory_bytes", 1), ("cpus", 1), ("lease_seconds", 0.2), ("lease_seconds", 600.0)],
+)
+def test_the_bounds_themselves_are_accepted(name: str, value: Any) -> None:
+    """The pairs of the refusals above."""
+    assert getattr(settings_with(name, value), name) == value
+
+
+@pytest.mark.parametrize(
+    ("broker_url", "redis_url"),
+    [
+        ("redis://:secret@host:1/2", "redis://:secret@host:1/2"),
+        ("rediss://host", "rediss://host"),
+        ("redis+socket:///tmp/redis.sock", "unix:///tmp/redis.sock"),
+    ],
+)
+def test_the_broker_is_named_in_the_spelling_of_redis_py_too(broker_url: str, redis_url: str) -> None:
+    """Celery and redis-py spell a socket differently."""
+    assert Settings(broker_url=broker_url).redis_url == redis_url
+
+
+def test_settings_cannot_be_changed() -> None:
+    """What was validated stays valid."""
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().cpus = 5
