@@ -4,20 +4,14 @@ Started by ``tiepoint worker`` or plain ``celery -A worker.app worker``. Does
 not cover how jobs are pulled (:mod:`worker.consumer`).
 """
 
-import warnings
 from typing import Any
 
 from celery import Celery
-from celery.exceptions import CPendingDeprecationWarning
 from kombu import Exchange, Queue
 
 from tasks.catalog import load_kinds
 from worker.consumer import GovernedConsumer, PullStep
 from worker.settings import Settings
-
-# Celery announces on each lost connection that version 6 will cancel running
-# tasks then; we have decided (worker_cancel_long_running_tasks_on_connection_loss).
-warnings.filterwarnings("ignore", category=CPendingDeprecationWarning, module="celery")
 
 
 def create_app(settings: Settings) -> Celery:

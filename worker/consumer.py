@@ -4,10 +4,12 @@ Celery keeps its own parts: events, remote control, revocation, reconnecting,
 shutdown. Does not cover pulling itself (:mod:`worker.puller`).
 """
 
+import warnings
 from typing import Any
 
 import kombu
 from celery import bootsteps
+from celery.exceptions import CPendingDeprecationWarning
 from celery.worker.consumer import Consumer
 
 from worker.node import node_of
@@ -35,6 +37,14 @@ class GovernedConsumer(Consumer):
         born = list(self._collected)
         self._collected.clear()
         return born
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Prepare to reconnect; running batches go on, and their settlements wait."""
+        with warnings.catch_warnings():
+            # Celery announces here that version 6 will cancel running tasks by default; we have
+            # decided that (worker_cancel_long_running_tasks_on_connection_loss).
+            warnings.simplefilter("ignore", CPendingDeprecationWarning)
+            super().on_connection_error_after_connected(exc)
 
 
 class QueueConsumer(kombu.Consumer):

