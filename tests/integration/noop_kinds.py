@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from governor.model import Estimate, Grant
 from tasks.errors import Failure, Reason
-from tasks.kind import Done, Failed, Kind, Outcome, Payload
+from tasks.kind import Done, Failed, Kind, Needs, Outcome, Payload
 from tasks.store import Store
 
 MIB = 1024 * 1024
@@ -25,11 +25,19 @@ class NoopPayload(Payload):
     """A file; where it is missing it is made and the child kills itself."""
     kill_always: bool = False
     fail: bool = False
+    needs_bytes: int = 0
+    """Ask for this much instead of running, where less was granted."""
+    stubborn: bool = False
+    """Ask for more without naming more, always."""
 
 
 def run(payloads: Sequence[NoopPayload], grant: Grant, store: Store) -> Iterator[Outcome]:  # noqa: ARG001
     """Do what each payload says."""
     for payload in payloads:
+        estimate = Estimate(memory_fixed_bytes=payload.needs_bytes)
+        if payload.needs_bytes > grant.memory_bytes or payload.stubborn:
+            yield Needs(estimate=estimate)
+            continue
         _note(payload, len(payloads))
         time.sleep(payload.sleep_seconds)
         bytearray(payload.allocate_bytes)
@@ -60,11 +68,12 @@ def _must_die_once(payload: NoopPayload) -> bool:
     return True
 
 
-def _kind(name: str, max_batch: int, stage: str) -> Kind:
+def _kind(name: str, max_batch: int, *, powers_of_two: bool = False) -> Kind:
     return Kind(
         name=name,
         version=1,
-        stage=stage,
+        stage="noop",
+        powers_of_two=powers_of_two,
         estimate=Estimate(
             memory_fixed_bytes=4 * MIB, memory_per_item_bytes=MIB, max_batch=max_batch, io_slots=1
         ),
@@ -73,4 +82,9 @@ def _kind(name: str, max_batch: int, stage: str) -> Kind:
     )
 
 
-KINDS = (_kind("noop", 1, "noop"), _kind("noop.batch8", 8, "noop"), _kind("noop.batch32", 32, "noop"))
+KINDS = (
+    _kind("noop", 1),
+    _kind("noop.batch8", 8),
+    _kind("noop.batch32", 32),
+    _kind("noop.powers", 8, powers_of_two=True),
+)

@@ -1,7 +1,9 @@
 """A governed worker, driven by a stock client, with jobs that do nothing."""
 
+import base64
 import json
 import signal
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from threading import Thread
@@ -321,3 +323,65 @@ def test_the_registry_of_nodes_shows_budget_and_reservations(cluster: Cluster) -
 
     wait_until(lambda: not cluster.server.exists(keys.node("shown")), "the entry ends with the lease")
     assert json.dumps(cluster.dead()) == "[]"
+
+
+def test_a_job_that_needs_more_than_its_kind_says_gets_it(cluster: Cluster) -> None:
+    """The callback names its need; the message goes back with it, no attempt counted."""
+    cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log, "needs_bytes": 300 * MIB})
+    worker = cluster.start_worker()
+    wait_until(lambda: cluster.runs() and not cluster.inflight(), "the job is settled")
+
+    assert len(cluster.runs()) == 1
+    assert cluster.dead() == []
+    assert "suspect" not in worker.log
+
+
+def test_a_job_that_asks_for_more_for_ever_fails(cluster: Cluster) -> None:
+    """A need that is no larger than the grant would come back without end."""
+    cluster.send("noop", kwargs={"stubborn": True})
+    cluster.start_worker()
+    reports = wait_until(cluster.dead, "the job is given up")
+
+    assert reports[0]["reason"] == "internal_error"
+    assert not cluster.inflight()
+
+
+def test_a_job_that_ten_nodes_were_lost_with_is_given_up(cluster: Cluster) -> None:
+    """Lost nodes count apart from dead children, with a limit of their own."""
+    cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log})
+    cluster.send("noop", kwargs={"number": 2, "log": cluster.run_log})
+    for number, lost in ((1, 10), (2, 9)):
+        text = cluster.server.rpop("noop")
+        assert isinstance(text, bytes)
+        history = f'{{"tiepoint":{{"attempts":0,"lost":{lost},"estimate":{{}}}},'.encode()
+        cluster.server.lpush("noop", history + text[1:])
+        assert f'"number": {number}'.encode() in base64.b64decode(json.loads(text)["body"])
+    cluster.start_worker()
+    wait_until(lambda: cluster.runs() and cluster.dead() and not cluster.inflight(), "both are settled")
+
+    assert [number for number, _, _ in cluster.runs()] == [2]
+    assert "10 nodes were lost" in cluster.dead()[0]["cause"]
+
+
+def test_a_kind_of_powers_of_two_gets_no_other_batch(cluster: Cluster) -> None:
+    """Seven waiting jobs become batches of 4, 2 and 1 (or smaller powers)."""
+    for number in range(7):
+        cluster.send("noop.powers", kwargs={"number": number, "log": cluster.run_log})
+    cluster.start_worker(cpus=1)
+    wait_until(lambda: len(cluster.runs()) == 7 and not cluster.inflight(), "all are settled")
+
+    assert {batch for _, batch, _ in cluster.runs()} <= {1, 2, 4}
+    assert max(batch for _, batch, _ in cluster.runs()) > 1
+
+
+def test_the_worker_command_starts_a_governed_worker(cluster: Cluster) -> None:
+    """`tiepoint worker` is the same worker with its settings as options."""
+    cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log})
+    options = ["--broker", cluster.broker_url, "--store", str(cluster.folder / "store"), "--name", "typed"]
+    options += ["--cpus", "1", "--profile", "dedicated"]
+    command = [sys.executable, "-P", "-m", "worker.cli", "worker", *options]
+    worker = cluster.start_worker("typed", command=command)
+    wait_until(cluster.runs, "the job has run")
+
+    assert cluster.server.hget(keys.node("typed"), "budget_cpu_threads") == b"1"
+    assert worker.stop(signal.SIGTERM) == 0
