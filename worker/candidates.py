@@ -16,9 +16,9 @@ class WaitingTimes:
         present = {_identity(head) for head in heads}
         self._since_ns = {identity: self._since_ns.get(identity, now_ns) for identity in present}
 
-    def since_ns(self, head: Head) -> int:
-        """Return when this head was first seen."""
-        return self._since_ns[_identity(head)]
+    def since_ns(self, head: Head) -> int | None:
+        """Return when this head was first seen; None where it was not noted."""
+        return self._since_ns.get(_identity(head))
 
 
 def _identity(head: Head) -> tuple[str, str, str]:
@@ -38,7 +38,7 @@ def in_order(heads: Sequence[Head], stage_of: Mapping[str, int], times: WaitingT
             head.priority if not head.is_large else 0,
             not head.is_large,
             -stage_of.get(head.kind, 0),
-            times.since_ns(head),
+            times.since_ns(head) or 0,
             head.source,
         ),
     )

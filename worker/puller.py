@@ -6,7 +6,8 @@ claimed item (:mod:`worker.running_batch`).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -73,6 +74,7 @@ class Puller:
         self._kinds: tuple[Kind, ...] = ()
         self._batches: set[RunningBatch] = set()
         self._times = WaitingTimes()
+        self._blocked_times = WaitingTimes()
         self._last_wait: str | None = None
         self._is_pulling = self._is_busy = self._retry_is_due = False
         self.claims = self.empty_claims = self.messages = self.wake_ups = 0
@@ -188,8 +190,9 @@ class Puller:
 
     def _sweep(self) -> None:
         self.pull()
-        if self._node.settings.single_node:
-            self._fail_blocked()
+        if self._node.settings.single_node and self._is_pulling and self._queues is not None:
+            with self._lease_kept():
+                self._fail_blocked(self._queues)
 
     def flush(self) -> None:
         """Settle what is finished.
@@ -207,15 +210,25 @@ class Puller:
             return
         self._is_busy = True
         try:
-            while self._has_free_thread() and self._take_one_batch():
-                pass
+            with self._lease_kept():
+                while self._has_free_thread() and self._take_one_batch():
+                    pass
+        finally:
+            self._is_busy = False
+        self.flush()  # What was parked, refused or cancelled on the way.
+
+    @contextmanager
+    def _lease_kept(self) -> Iterator[None]:
+        """Take the lease anew where a claim finds it ended, and look again; start nothing unmeasured."""
+        try:
+            yield
         except LeaseLostError:
             log.error("lease_had_ended", when="before a claim", cure="taking a new one")
             self.lease.ensure(self._client)
             self._bell.ring()
-        finally:
-            self._is_busy = False
-        self.flush()  # What was parked, refused or cancelled on the way.
+        except SnapshotError as error:
+            log.error("machine_unreadable", error=str(error), cure="nothing is started")
+            self._retry_later()
 
     def _has_free_thread(self) -> bool:
         return self._node.governor.availability().available.cpu_threads > 0
@@ -241,16 +254,11 @@ class Puller:
         if head.mark == "bad" or estimate is None:
             self._refuse(head, refusals.malformed(head))
             return None
-        try:
-            decision, reservation = self._reserve(head, estimate)
-        except SnapshotError as error:
-            log.error("machine_unreadable", error=str(error), cure="nothing is started")
-            return _no_snapshot(str(error))
+        decision, reservation = self._reserve(head, estimate)
         if reservation is not None:
             self._claim_under(queues, reservation, head)
             return None
-        if decision.verdict is Verdict.REJECT:
-            self._reject(head, decision)
+        if decision.verdict is Verdict.REJECT and self._reject(head, decision):
             return None
         if self._has_waited_for_memory(head, decision):
             set_aside(self._client, head, decision.needed_memory_bytes or 0)
@@ -297,37 +305,45 @@ class Puller:
         if reason != self._last_wait and reason is not None and waits[0].reason not in _GOVERNOR_WAKES:
             log.info("waiting", decision=reason)
         self._last_wait = reason
-        if any(wait.reason not in _GOVERNOR_WAKES for wait in waits) and not self._retry_is_due:
+        may_start_soon = [wait for wait in waits if wait.verdict is Verdict.WAIT]
+        if any(wait.reason not in _GOVERNOR_WAKES for wait in may_start_soon):
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        if not self._retry_is_due:
             self._retry_is_due = True
             self._hub.call_later(_RETRY_SECONDS, self._retry)
 
     # -- What cannot run here ---------------------------------------------------------
 
     def _has_waited_for_memory(self, head: Head, decision: Decision) -> bool:
-        waited_ns = time.monotonic_ns() - self._times.since_ns(head)
+        waited_ns = time.monotonic_ns() - (self._times.since_ns(head) or 0)
         is_short = decision.reason is DecisionReason.INSUFFICIENT_MEMORY
         return is_short and not head.is_large and waited_ns > _SET_ASIDE_AFTER_NS
 
-    def _reject(self, head: Head, decision: Decision) -> None:
-        """Move what this node can never run out of the way; without other nodes, fail it."""
+    def _reject(self, head: Head, decision: Decision) -> bool:
+        """Fail what no node can run, or move what this one cannot out of the way; False: it stays."""
         if decision.reason is DecisionReason.INVALID_ESTIMATE:
             self._refuse(head, refusals.malformed(head))
-        elif self._node.settings.single_node:
+            return True
+        if self._node.settings.single_node or decision.reason is DecisionReason.ESTIMATE_TOO_LARGE:
             self._refuse(head, refusals.too_large(decision))
-        else:
-            set_aside(self._client, head, decision.needed_memory_bytes or 0)
+            return True
+        is_for_another_node = decision.reason in {DecisionReason.IMPOSSIBLE_ON_NODE, DecisionReason.NO_GPU}
+        if head.is_large or not is_for_another_node:
+            return False
+        set_aside(self._client, head, decision.needed_memory_bytes or 0)
+        return True
 
-    def _fail_blocked(self) -> None:
-        """With nothing running here and no other node to come, fail what has not fitted for 30 s."""
-        if self._queues is None or not self._kinds or self._batches:
-            return
+    def _fail_blocked(self, queues: QueueView) -> None:
+        """Fail what has not fitted for 30 s, though nothing runs here and no other node will come."""
         now_ns = time.monotonic_ns()
-        heads = self._queues.look(self._kinds, UINT64_MAX)
-        self._times.note(heads, now_ns)
-        large = [head for head in heads if head.is_large]
+        large = [head for head in queues.look(self._kinds, UINT64_MAX) if head.is_large]
+        self._blocked_times.note([] if self._batches else large, now_ns)
         for head in large:
             estimate = head.estimate(self._node.kinds[head.kind].estimate)
-            if estimate is None or now_ns - self._times.since_ns(head) < _BLOCKED_AFTER_NS:
+            since_ns = self._blocked_times.since_ns(head)
+            if estimate is None or since_ns is None or now_ns - since_ns < _BLOCKED_AFTER_NS:
                 continue
             decision = self._node.governor.decide(self._node.snapshot(), estimate, head.kind)
             if not decision.is_admitted:
@@ -339,7 +355,3 @@ class Puller:
             for message in self._queues.claim(head, 1):
                 self._reception.refuse(message, head.kind, failure)
             self._bell.ring()
-
-
-def _no_snapshot(detail: str) -> Decision:
-    return Decision(verdict=Verdict.WAIT, reason=DecisionReason.STALE_SNAPSHOT, detail=detail)

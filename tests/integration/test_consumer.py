@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 
 from governor.model import Estimate
@@ -385,3 +386,43 @@ def test_the_worker_command_starts_a_governed_worker(cluster: Cluster) -> None:
 
     assert cluster.server.hget(keys.node("typed"), "budget_cpu_threads") == b"1"
     assert worker.stop(signal.SIGTERM) == 0
+
+
+def test_a_job_for_another_sort_of_node_stays_aside_without_harm(cluster: Cluster) -> None:
+    """No GPU here: the job waits for a node that has one, the others run, the worker lives."""
+    estimate = Estimate(memory_fixed_bytes=MIB, gpu_slots=1).to_header()
+    cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log}, headers={"estimate": estimate})
+    worker = cluster.start_worker()
+    wait_until(lambda: cluster.server.zcard(keys.large("noop")), "it is set aside")
+    cluster.send("noop", kwargs={"number": 2, "log": cluster.run_log})
+    wait_until(lambda: cluster.runs() and not cluster.inflight(), "the other job is settled")
+
+    assert [number for number, _, _ in cluster.runs()] == [2]
+    assert worker.process.poll() is None
+    assert "Error" not in worker.log
+
+
+def test_an_estimate_beyond_64_bits_fails_at_once(cluster: Cluster) -> None:
+    """No node can ever take it."""
+    estimate = Estimate(memory_fixed_bytes=2**64 - 1, memory_per_item_bytes=2**64 - 1).to_header()
+    cluster.send("noop", kwargs={"number": 1}, headers={"estimate": estimate})
+    cluster.start_worker()
+    reports = wait_until(cluster.dead, "it is refused")
+
+    assert reports[0]["reason"] == "needs_bigger_node"
+
+
+def test_without_other_nodes_what_does_not_fit_for_30_s_fails_with_numbers(cluster: Cluster) -> None:
+    """It would fit an empty machine, but this one's memory is in use by others."""
+    memory = psutil.virtual_memory()
+    reserve_bytes = max(512 * MIB, memory.total // 16)
+    most_ever_bytes, most_now_bytes = memory.total - reserve_bytes, memory.available - reserve_bytes
+    between = Estimate(memory_fixed_bytes=(most_ever_bytes + most_now_bytes) // 2, io_slots=1)
+    cluster.send("noop", kwargs={"number": 1}, headers={"estimate": between.to_header()})
+    cluster.send("noop", kwargs={"number": 2, "log": cluster.run_log})
+    cluster.start_worker(single_node=True)
+    wait_until(cluster.runs, "the job behind it has run")
+    reports = wait_until(cluster.dead, "it is given up")
+
+    assert reports[0]["reason"] == "needs_bigger_node"
+    assert " free of " in reports[0]["cause"]
