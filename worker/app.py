@@ -1,7 +1,7 @@
 """Holds the Celery app of a governed worker; importing it connects to nothing.
 
-Started by ``tiepoint worker`` or plain ``celery -A worker.app worker``. Does
-not cover how jobs are pulled (:mod:`worker.consumer`).
+Started by ``tiepoint worker`` (:mod:`worker.start`) or plain ``celery -A
+worker.app worker``. Does not cover how jobs are pulled (:mod:`worker.consumer`).
 """
 
 from typing import Any

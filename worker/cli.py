@@ -210,7 +210,7 @@ def worker(
         raise typer.BadParameter(
             f"{first['input']}: {first['msg']}", param_hint=str(first["loc"][0])
         ) from error
-    command = [sys.executable, "-P", "-m", "celery", "-A", "worker.app", "worker", "--loglevel", "INFO"]
+    command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "INFO"]
     command += ["--hostname", f"{settings.name}@%h"]
     os.execvpe(command[0], command, {**os.environ, **settings.to_environment()})  # noqa: S606 - our own command
 

@@ -77,7 +77,7 @@ def _settings(broker_url: str, store: Store, project: Project, options: LocalOpt
 @contextmanager
 def _worker(settings: Settings, log_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a governed worker for the time of the block; it ends before the block is left."""
-    command = [sys.executable, "-P", "-m", "celery", "-A", "worker.app", "worker", "--loglevel", "WARNING"]
+    command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "WARNING"]
     command += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
     with log_path.open("ab") as log:
         process = tether.start(command, environment={**os.environ, **settings.to_environment()}, output=log)

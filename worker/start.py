@@ -1,0 +1,22 @@
+"""Starts Celery's command line with our app; looks for nothing in the current folder.
+
+``celery -A worker.app`` puts that folder in front of ``sys.path``, whatever
+Python was told, where a user's ``tasks.py`` or ``worker.py`` would hide ours.
+Run as ``python -P -m worker.start worker ...`` by :mod:`worker.cli` and
+:mod:`worker.local_run`.
+"""
+
+import sys
+from typing import Any
+
+from worker.app import app
+
+
+def main() -> None:
+    """Run it with this process's arguments, and exit as it says."""
+    start: Any = app.start  # The stubs say that it does not return; it returns the exit code.
+    sys.exit(start(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
