@@ -1,0 +1,159 @@
+"""Of what was claimed, what may run is handed on, and everything else is settled at once, with its reason."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tasks.errors import Failure, Reason
+from tasks.parameters import ProjectParameters
+from tasks.store import Store
+from tests.unit.worker.builders import KIND, FakeRequest, a_claimed
+from worker.claim import Claimed
+from worker.claimed_item import ClaimedItem
+from worker.reception import MAX_LOST_NODES, Reception
+from worker.settle import Settler
+
+FAILURE = Failure(name="", reason=Reason.NEEDS_BIGGER_NODE, cause="needs 9 GiB", cure="free memory")
+
+
+class Scene:
+    """A reception with a store, an outbox, and a Celery that does as it is told."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = Store(root)
+        self.store.create()
+        self.store.project("p").create(ProjectParameters(), [])
+        self.entries: list[dict[str, Any]] = []
+        self.answer = "accept"
+        self.reception = Reception(self.store, cast("Settler", self), self._celery)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Keep what is settled."""
+        self.entries.append(entry)
+
+    def _celery(self, message: Any) -> list[Any]:
+        if self.answer == "unknown":
+            message.channel.basic_reject(message.delivery_tag, requeue=False)
+        request = FakeRequest(message.headers["id"], {})
+        request.name = message.headers.get("shadow") or message.headers["task"]
+        return [request] if self.answer == "accept" else []
+
+    def receive(self, *claimed: Claimed) -> list[ClaimedItem]:
+        """Receive messages of the kind's list."""
+        return self.reception.receive(list(claimed), KIND)
+
+    @property
+    def reason(self) -> str:
+        """Return why the one settled message has failed."""
+        (entry,) = self.entries
+        return str(json.loads(entry["report"])["reason"])
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Return a reception."""
+    return Scene(tmp_path)
+
+
+def with_headers(**changes: Any) -> Claimed:
+    """Build a message with other headers."""
+    fields = json.loads(a_claimed().payload)
+    fields["headers"] |= changes
+    return Claimed(tag="1", payload=json.dumps(fields).encode())
+
+
+def test_what_celery_accepts_is_run(scene: Scene) -> None:
+    """With its request, and nothing settled yet."""
+    items = scene.receive(a_claimed("a"), a_claimed("b"))
+
+    assert [item.name for item in items] == ["a", "b"]
+    assert all(item.request is not None for item in items)
+    assert scene.entries == []
+
+
+def test_a_job_with_a_name_for_display_is_run(scene: Scene) -> None:
+    """`shadow` changes how Flower shows a task, not what it is."""
+    assert len(scene.receive(with_headers(shadow="my survey"))) == 1
+
+
+def test_a_task_of_another_queue_is_refused(scene: Scene) -> None:
+    """Its estimate was not what was reserved."""
+    assert scene.receive(with_headers(task="matcher.run")) == []
+    assert scene.reason == "unknown_task"
+
+
+@pytest.mark.parametrize(("answer", "reason"), [("unknown", "unknown_task"), ("discard", "cancelled")])
+def test_what_celery_does_not_want_is_settled_with_the_reason(scene: Scene, answer: str, reason: str) -> None:
+    """It rejects what it does not know, and drops what was revoked or has expired."""
+    scene.answer = answer
+
+    assert scene.receive(a_claimed("a")) == []
+    assert scene.reason == reason
+    assert [(stage, item) for stage, item, _ in scene.store.project("p").failures()] == [("match", "a")]
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"headers": {}}'])
+def test_what_cannot_be_read_is_dropped_with_a_report(scene: Scene, text: bytes) -> None:
+    """The others of the claim run."""
+    items = scene.receive(Claimed(tag="7", payload=text), a_claimed("a"))
+
+    assert [item.name for item in items] == ["a"]
+    assert scene.reason == "undecodable_message"
+    assert scene.entries[0]["tag"] == "7"
+
+
+@pytest.mark.parametrize(("lost", "runs"), [(MAX_LOST_NODES - 1, True), (MAX_LOST_NODES, False)])
+def test_a_job_that_ten_nodes_were_lost_with_is_given_up(scene: Scene, lost: int, runs: bool) -> None:  # noqa: FBT001
+    """It may be what kills them."""
+    items = scene.receive(a_claimed("a", lost=lost))
+
+    assert bool(items) == runs
+    assert [entry["action"] for entry in scene.entries] == ([] if runs else ["failed"])
+
+
+def test_a_job_for_later_is_parked_in_redis(scene: Scene) -> None:
+    """No attempt is counted, and the delay is what is left."""
+    due = datetime.now(UTC) + timedelta(hours=1)
+    items = scene.receive(with_headers(eta=due.isoformat()))
+
+    (entry,) = scene.entries
+    assert items == []
+    assert (entry["action"], entry["attempts"]) == ("park", 0)
+    assert 3_500_000 < entry["delay_ms"] <= 3_600_000
+
+
+@pytest.mark.parametrize("eta", ["2001-01-01T00:00:00+00:00", "2001-01-01T00:00:00", "soon", None])
+def test_a_job_whose_time_has_come_or_cannot_be_read_is_run(scene: Scene, eta: str | None) -> None:
+    """Now rather than never."""
+    assert len(scene.receive(with_headers(eta=eta))) == 1
+
+
+def test_a_refused_message_fails_under_its_own_name(scene: Scene) -> None:
+    """No code of a job runs."""
+    scene.reception.refuse(a_claimed("a"), KIND, FAILURE)
+
+    ((_, _, failure),) = scene.store.project("p").failures()
+    assert (failure.name, failure.cause) == ("a", "needs 9 GiB")
+    assert scene.reason == "needs_bigger_node"
+
+
+def test_a_store_that_is_away_does_not_end_the_node(scene: Scene) -> None:
+    """The failure is logged and settled; the project learns of it by its plan."""
+    scene.store.project("p").path.rename(scene.store.root / "away")
+    (scene.store.root / "projects").rmdir()
+    (scene.store.root / "projects").write_text("no folder")
+    scene.answer = "unknown"
+
+    assert scene.receive(a_claimed("a")) == []
+    assert scene.reason == "unknown_task"
+
+
+def test_a_project_that_cannot_be_one_does_not_end_the_node(scene: Scene) -> None:
+    """Headers come from outside."""
+    scene.answer = "unknown"
+
+    assert scene.receive(with_headers(project="../../etc")) == []
+    assert scene.reason == "unknown_task"
