@@ -76,9 +76,10 @@ class ScriptedNode:
         estimate: str = "",
         mark: str = "ok",
         most_bytes: int = 1 << 20,
+        powers_of_two: bool = False,
     ) -> list[Held] | None:
         """Claim from a list; None without a lease."""
-        return self._claim(Script.CLAIM, source, estimate, mark, most, most_bytes)
+        return self._claim(Script.CLAIM, source, estimate, mark, most, most_bytes, int(powers_of_two))
 
     def claim_large(self, most_bytes: int, *, estimate: str = "", mark: str = "ok") -> list[Held] | None:
         """Claim the largest entry that fits; None without a lease."""

@@ -282,9 +282,11 @@ def test_the_default_strategy_hands_a_request_to_on_task_request(stock: Celery) 
     assert request.acknowledged is False
 
 
-def test_a_revoked_message_is_not_handed_on(stock: Celery) -> None:
+def test_a_revoked_message_is_not_handed_on(stock: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
     """No request means that Celery does not want it run (worker/reception.py)."""
     item = read_item(a_claimed(), LeaseChannel(lambda _: None))
+
+    monkeypatch.setattr("celery.worker.request.revoked_tasks", {item.job_id})
 
     assert receive(stock, item.message, {item.job_id}) == []
 

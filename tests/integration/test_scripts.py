@@ -162,6 +162,21 @@ def test_a_claim_of_thousands_of_tiny_messages_loses_none(server: "redis.Redis")
     assert len(claimed) + server.llen(LIST) == 9000
 
 
+@pytest.mark.parametrize(("there", "taken"), [(1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (9, 8)])
+def test_a_claim_in_powers_of_two_takes_the_most_that_are_there(
+    server: "redis.Redis", there: int, taken: int
+) -> None:
+    """The rest stays for the next claim."""
+    node = leased_node(server)
+    put(server, *[message(number) for number in range(there)])
+
+    claimed = node.claim(8, powers_of_two=True)
+
+    assert claimed is not None
+    assert [number_of(payload) for _, payload in claimed] == list(range(taken))
+    assert server.llen(LIST) == there - taken
+
+
 def test_a_head_is_described_by_count_estimate_mark_and_class(server: "redis.Redis") -> None:
     """What a node must know before it reserves comes in one look."""
     put(server, message(0, estimate=SMALL, message_class="high"), message(1))
