@@ -70,7 +70,7 @@ def test_killed_children_and_a_killed_worker_change_nothing(
     spawner = find(family(run.pid), "worker.spawner")[0]
     spawner.children()[0].kill()
     wait_until(lambda: artefacts(tmp_path, "matcher.run") >= 3, "matches appear")
-    find(family(run.pid), "celery")[0].kill()
+    find(family(run.pid), "worker.start")[0].kill()
     _, told = run.communicate(timeout=DEADLINE_SECONDS)
 
     assert run.returncode == 1
