@@ -72,6 +72,18 @@ def test_a_claim_takes_nothing_where_the_head_has_another_estimate(server: "redi
     assert numbers(server) == [0, 1]
 
 
+@pytest.mark.parametrize(("attempts", "expected"), [(1, "ok"), (0, "solo")])
+def test_a_claim_takes_nothing_where_the_head_has_another_mark(
+    server: "redis.Redis", attempts: int, expected: str
+) -> None:
+    """A batch was reserved for, and a suspect is next by now; or the other way round."""
+    node = leased_node(server)
+    put(server, spliced(message(0), attempts=attempts))
+
+    assert node.claim(9, mark=expected) == []
+    assert numbers(server) == [0]
+
+
 def test_a_suspect_is_not_fused_with_what_waits_before_it(server: "redis.Redis") -> None:
     """A batch ends before a message whose process has died."""
     node = leased_node(server)
