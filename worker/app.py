@@ -37,6 +37,8 @@ def create_app(settings: Settings) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_hijack_root_logger=True,
         broker_connection_retry_on_startup=True,
+        # An outage over a night must not end a worker.
+        broker_connection_max_retries=None,
         broker_transport_options={"socket_timeout": 30, "health_check_interval": 10},
         tiepoint_settings=settings,
     )

@@ -17,6 +17,7 @@ from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest
 from worker.logs import get_logger
 from worker.memory_meter import MemoryMeter, private_bytes, trim_heap
+from worker.quarantine import record_failure
 
 log = get_logger(__name__)
 
@@ -68,13 +69,15 @@ class BatchRunner:
     def _call(
         self, kind: Kind, request: BatchRequest, valid: list[int], payloads: list[Payload], emit: Emit
     ) -> int:
-        """Call the callback once; whatever it raises costs the item it was at."""
+        """Call the callback once; whatever it, or publishing an outcome, raises costs the item it was at."""
         unfinished = deque(valid)
         recorded_items = 0
         cause: Exception = RuntimeError("it ended without an outcome for this item")
         try:
             for outcome in kind.run(payloads, request.grant, self._store):
-                self._publish(request, unfinished.popleft(), outcome, emit)
+                # Published first: an outcome that cannot be is the fault of its own item.
+                self._publish(request, unfinished[0], outcome, emit)
+                unfinished.popleft()
                 recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
         except Exception as error:  # the task boundary: a bug costs one item, not the node
             cause = error
@@ -96,11 +99,9 @@ class BatchRunner:
 
     def _publish(self, request: BatchRequest, index: int, outcome: Outcome, emit: Emit) -> None:
         """Record a failure in the project's store, then tell the main process."""
-        place = request.places[index]
-        if isinstance(outcome, Failed) and place is not None:
+        if isinstance(outcome, Failed):
             try:
-                project = self._store.project(place.project)
-                project.record_failure(place.stage, place.item, outcome.failure)
+                record_failure(self._store, request.places[index], outcome.failure)
             except StoreError as error:
                 emit(index, _transient(error))
                 return

@@ -35,12 +35,17 @@ class Head:
     count: int
     """How many messages wait there."""
     estimate_text: str
-    """As a claim compares it; empty = the kind's default."""
+    """As a claim compares it; empty = the kind's default. Bytes that are no UTF-8 are kept as surrogates."""
     mark: str
     """``ok``, ``solo`` (a suspect: runs alone) or ``bad`` (cannot be read)."""
     priority: int
     charged_bytes: int = 0
     """Of a large entry: what it was set aside with, which finds it again."""
+
+    @property
+    def estimate_bytes(self) -> bytes:
+        """Return the estimate's text as it is in the message, byte by byte."""
+        return self.estimate_text.encode(errors="surrogateescape")
 
     def estimate(self, default: Estimate) -> Estimate | None:
         """Return the estimate, or None where the text is not one."""
@@ -72,6 +77,8 @@ class QueueView:
 
         ``most_bytes`` bounds the large entries looked for.
         """
+        if not kinds:
+            return []
         sources = [
             (kind.name, source, is_large)
             for kind in kinds
@@ -100,7 +107,6 @@ class QueueView:
             except NoScriptError:
                 load_all(self._tracked.client)
                 return self._peek_and_arm(names, bounds)
-        self._tracked.armed = True
         return list(replies)
 
     def claim(self, head: Head, batch: int, *, powers_of_two: bool = False) -> list[Claimed]:
@@ -122,7 +128,7 @@ class QueueView:
             [keys.LEASES, self._lease.inflight_key, head.source],
             self._lease.incarnation,
             self._lease.next_claim(),
-            head.estimate_text,
+            head.estimate_bytes,
             head.mark,
             *bounds,
         )
@@ -141,7 +147,7 @@ def set_aside(client: redis.Redis, head: Head, charged_bytes: int) -> bool:
             client,
             Script.SET_ASIDE,
             [head.source, keys.large(head.kind)],
-            head.estimate_text,
+            head.estimate_bytes,
             head.mark,
             charged_bytes,
         )
@@ -160,7 +166,7 @@ def _head(kind: str, source: str, is_large: bool, reply: list[bytes]) -> Head:  
         source=source,
         is_large=is_large,
         count=int(count),
-        estimate_text=estimate_text.decode(),
+        estimate_text=estimate_text.decode(errors="surrogateescape"),
         mark=mark.decode(),
         priority=priority,
         charged_bytes=int(float(charged_bytes)),

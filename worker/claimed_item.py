@@ -1,10 +1,12 @@
-"""Holds one claimed message as the node sees it: its tag, its history, its Celery request.
+"""Holds one claimed message as the node sees it: its tag, its history, its arguments, its Celery request.
 
+A message may come from anybody. Whatever is not as it must be is a ValueError
+here, so that nothing that is computed from an item later can fail over it.
 Does not decide what becomes of it (:mod:`worker.running_batch`).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from celery.worker import state
@@ -13,7 +15,7 @@ from kombu.transport import virtual
 from tasks.errors import Failure
 from tasks.store.keys import is_name
 from worker.claim import Claimed
-from worker.envelope import read_message
+from worker.envelope import read_call, read_message
 from worker.frames import Place
 
 
@@ -40,30 +42,38 @@ class LeaseChannel:
         self._on_refused(tag)
 
 
+class TaskMessage(virtual.Message):
+    """kombu's message with its body decoded already, once and as plain JSON."""
+
+    def __init__(self, fields: Mapping[str, Any], call: list[Any], channel: LeaseChannel) -> None:
+        super().__init__(fields, channel=channel)  # type: ignore[arg-type]  # quacks as needed
+        self._call = call
+
+    def decode(self) -> list[Any]:
+        """Return positional arguments, keyword arguments and the embedded canvas."""
+        return self._call
+
+
 @dataclass(slots=True, kw_only=True)
 class ClaimedItem:
     """One claimed message; ``request`` is Celery's, None until Celery has received it."""
 
     tag: str
-    message: virtual.Message
-    attempts: int
-    """How many children have died over it."""
-    lost: int
-    """How many nodes have died over it."""
-    place: Place | None
-    eta: str | None
     job_id: str
+    task: str
+    place: Place | None
+    message: Any = None
+    """The :class:`TaskMessage` for Celery; None where it could not be read: such an item is only settled."""
+    arguments: list[Any] = field(default_factory=list)
+    """The positional ones."""
+    payload: dict[str, Any] = field(default_factory=dict)
+    """The keyword arguments."""
+    attempts: int = 0
+    """How many children have died over it."""
+    lost: int = 0
+    """How many nodes have died over it."""
+    eta: str | None = None
     request: Any = None
-
-    @property
-    def payload(self) -> dict[str, Any]:
-        """Return the job's keyword arguments."""
-        return dict(self.request.kwargs or {})
-
-    @property
-    def task(self) -> str:
-        """Return the task's name."""
-        return str(self.message.headers.get("task"))
 
     @property
     def name(self) -> str:
@@ -94,23 +104,60 @@ def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
     """Parse a claimed message.
 
     Raises:
-        ValueError: it is not a task message.
+        ValueError: it is not a task message, or a part of it is not of its type.
     """
     fields = read_message(claimed.payload)
+    call = read_call(fields)
+    headers, properties = fields["headers"], fields["properties"]
     history = fields.pop("tiepoint", {})
-    headers = fields["headers"]
-    eta = headers.pop("eta", None)
-    message = virtual.Message(fields, channel=channel)  # type: ignore[arg-type]  # quacks as needed
-    message.delivery_tag = claimed.tag
+    if not isinstance(history, dict):
+        raise ValueError("the message's history is no object")  # noqa: TRY004 - one error type for all malformed messages
+    _check_optional(headers, "shadow", str)
+    _check_optional(headers, "eta", str)
+    _check_optional(properties, "delivery_info", dict)
+    properties["delivery_tag"] = claimed.tag
     return ClaimedItem(
         tag=claimed.tag,
-        message=message,
-        attempts=int(history.get("attempts", 0)),
-        lost=int(history.get("lost", 0)),
+        job_id=_required_text(headers, "id"),
+        task=_required_text(headers, "task"),
         place=_place(headers),
-        eta=eta,
-        job_id=str(headers.get("id")),
+        eta=headers.pop("eta", None),
+        message=TaskMessage(fields, call, channel),
+        arguments=call[0],
+        payload=call[1],
+        attempts=_count(history, "attempts"),
+        lost=_count(history, "lost"),
     )
+
+
+def unread_item(claimed: Claimed) -> ClaimedItem:
+    """Return what can be told of a message that cannot be run: its tag, at most also its names."""
+    try:
+        headers = read_message(claimed.payload)["headers"]
+    except ValueError:
+        headers = {}
+    job_id, task = (str(headers.get(name) or "") for name in ("id", "task"))
+    return ClaimedItem(tag=claimed.tag, job_id=job_id, task=task, place=_place(headers))
+
+
+def _required_text(headers: Mapping[str, Any], name: str) -> str:
+    if not headers.get(name):
+        raise ValueError(f"the message has no {name}")
+    _check_optional(headers, name, str)
+    return str(headers[name])
+
+
+def _check_optional(fields: Mapping[str, Any], name: str, wanted: type) -> None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, wanted):
+        raise ValueError(f"{name} is {type(value).__name__}, not {wanted.__name__}")
+
+
+def _count(history: Mapping[str, Any], name: str) -> int:
+    value = history.get(name, 0)
+    if type(value) is not int or value < 0:
+        raise ValueError(f"the history's {name} is not a count")
+    return value
 
 
 def _place(headers: Mapping[str, Any]) -> Place | None:

@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.expand import ExpandPayload, expand_job
+from tasks.catalog import STAGES
+from tasks.expand import PLAN_STAGE, ExpandPayload, expand_job
 from worker import keys
 from worker.connections import plain_client
 from worker.envelope import to_push
@@ -48,7 +49,13 @@ class Client:
         """Start or resume a project whose store is ready; False where it is running already."""
         first = to_push(expand_job(ExpandPayload(project=project_id, until=until)))
         started = run(
-            self._redis, Script.START_PROJECT, [keys.project(project_id)], json.dumps(first), "until", until
+            self._redis,
+            Script.START_PROJECT,
+            [keys.project(project_id)],
+            json.dumps(first),
+            json.dumps([PLAN_STAGE, *STAGES]),
+            "until",
+            until,
         )
         return bool(started)
 

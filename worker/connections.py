@@ -37,12 +37,11 @@ class TrackedClient:
     """One command connection, and the subscriber that its invalidations go to.
 
     For the main thread only. When the command connection reconnects it turns
-    tracking on again by itself and clears ``armed``: whatever was armed
-    before is not armed any more, so the caller must look again.
+    tracking on again by itself; whatever was armed before is armed anew by
+    the next look, which the sweep makes within seconds.
     """
 
     def __init__(self, redis_url: str) -> None:
-        self.armed = False
         self._subscriber_pool = BlockingConnectionPool.from_url(redis_url, max_connections=1, **_options())
         self._subscriber: Any = self._subscriber_pool.get_connection()  # type: ignore[no-untyped-call]
         # Asked before subscribing: in RESP2 a subscribed connection may not ask.
@@ -65,7 +64,6 @@ class TrackedClient:
         connection.on_connect()
         connection.send_command("CLIENT", "TRACKING", "ON", "REDIRECT", self._subscriber_id, "NOLOOP")
         connection.read_response()
-        self.armed = False
 
     def fileno(self) -> int:
         """Return the subscriber's socket; it is readable when a tracked key changed."""

@@ -5,6 +5,7 @@ is made here; a contract test compares it with what Celery itself publishes.
 Does not cover the estimate's meaning (:mod:`governor.model`).
 """
 
+import base64
 import json
 import os
 import socket
@@ -14,6 +15,12 @@ from typing import Any
 
 from tasks.kind import Job
 from worker import keys
+
+MAX_NESTED_LEVELS = 64
+"""Of a job's call: what is read here is written again, deeper in the stack, for a child."""
+_CONTENT_TYPE = "application/json"
+_CALL_TYPES = (list, dict, dict | None)
+"""Positional arguments, keyword arguments, the embedded canvas."""
 
 
 class PayloadTooLargeError(ValueError):
@@ -33,7 +40,7 @@ def to_message(job: Job, *, priority: int = 6, message_class: str = "best_effort
                 [[], dict(job.payload), dict.fromkeys(("callbacks", "errbacks", "chain", "chord"))]
             ),
             "content-encoding": "utf-8",
-            "content-type": "application/json",
+            "content-type": _CONTENT_TYPE,
             "headers": _headers(job, job_id, message_class),
             "properties": _properties(job, job_id, priority),
         }
@@ -100,12 +107,71 @@ def to_push(job: Job, *, priority: int = 6) -> dict[str, str]:
 
 
 def read_message(text: bytes) -> dict[str, Any]:
-    """Parse a claimed message.
+    """Parse a claimed message; ``headers`` and ``properties`` are objects.
 
     Raises:
-        ValueError: it is not a JSON object with headers.
+        ValueError: it is not such a message.
     """
-    message = json.loads(text)
-    if not isinstance(message, dict) or not isinstance(message.get("headers"), Mapping):
-        raise ValueError("not a task message")  # noqa: TRY004 - one error type for all malformed messages
-    return message
+    message = _parsed(text.decode())
+    parts = [message.get(name) for name in ("headers", "properties")] if isinstance(message, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError("not a task message")
+    return dict(message)
+
+
+def read_call(message: Mapping[str, Any]) -> list[Any]:
+    """Decode a message's body: positional arguments, keyword arguments, the embedded canvas.
+
+    Plain JSON, unlike kombu's own decoding, which makes dates and the like of
+    some objects: a child gets the arguments as JSON again.
+
+    Raises:
+        ValueError: it is not the JSON text of a call.
+    """
+    if message.get("content-type") != _CONTENT_TYPE:
+        raise ValueError(f"the content type is {message.get('content-type')!r}, not {_CONTENT_TYPE}")
+    if message["headers"].get("compression"):
+        # A few bytes may unpack to more memory than the node has.
+        raise ValueError("the body is compressed")
+    call = _parsed(_body_text(message))
+    if not isinstance(call, list) or len(call) != len(_CALL_TYPES):
+        raise ValueError("the body is not a call: [positional arguments, keyword arguments, embedded]")
+    if not all(isinstance(part, wanted) for part, wanted in zip(call, _CALL_TYPES, strict=True)):
+        raise ValueError("the body is not a call: [[...], {...}, {...}]")
+    if _is_nested_deeper(call, MAX_NESTED_LEVELS):
+        raise ValueError(f"the body is nested deeper than {MAX_NESTED_LEVELS} levels")
+    return call
+
+
+def _body_text(message: Mapping[str, Any]) -> str:
+    body, encoding = message.get("body"), message["properties"].get("body_encoding")
+    if not isinstance(body, str):
+        raise ValueError("the body is not text")  # noqa: TRY004 - one error type for all malformed messages
+    if encoding == "base64":
+        return base64.b64decode(body).decode()
+    if encoding not in (None, "", "utf-8"):
+        raise ValueError(f"the body encoding {encoding!r} is unknown")
+    return body
+
+
+def _parsed(text: str) -> Any:
+    """Parse JSON from outside; every fault is a ValueError."""
+    try:
+        value = json.loads(text)
+        # A lone surrogate can be escaped in JSON, but neither stored nor sent on.
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return value
+
+
+def _is_nested_deeper(value: Any, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels):
+        layer = [inner for outer in layer for inner in _containers_in(outer)]
+    return bool(layer)
+
+
+def _containers_in(value: Any) -> list[Any]:
+    values = value.values() if isinstance(value, dict) else value
+    return [inner for inner in values if isinstance(inner, dict | list)]

@@ -33,6 +33,7 @@ class Lease:
         self.incarnation = f"{node_name}|{uuid.uuid4().hex[:12]}"
         self.given_back = 0
         """Messages of dead nodes that this node has given back to their lists."""
+        self.failed_renewals = 0
         self._url = redis_url
         self._node_key = keys.node(node_name)
         self._milliseconds = int(seconds * 1000)
@@ -62,7 +63,7 @@ class Lease:
             redis.RedisError: Redis cannot be reached.
         """
         self._renew(client, create=True)
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
             self._thread.start()
 
@@ -93,8 +94,9 @@ class Lease:
         third_seconds = self._milliseconds / 3000
         try:
             next_due_ms = self._renew(client, create=False)
-        except redis.RedisError as error:
-            log.warning("lease_not_renewed", error=str(error))
+        except Exception as error:  # noqa: BLE001 - the top of this thread's loop: it must go on renewing
+            self.failed_renewals += 1
+            log.warning("lease_not_renewed", error=repr(error), failures=self.failed_renewals)
             return third_seconds / 4
         if next_due_ms < 0:
             return third_seconds

@@ -8,7 +8,7 @@ claimed item (:mod:`worker.running_batch`).
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import redis
 
@@ -40,6 +40,7 @@ _RETRY_SECONDS = 0.25
 """A head that waits for the machine is tried again after this."""
 _SWEEP_SECONDS = 5.0
 """Bounds the damage of a lost wake-up."""
+_MOST_STEPS = 64
 _SET_ASIDE_AFTER_NS = 1_000_000_000
 _BLOCKED_AFTER_NS = 30_000_000_000
 _GOVERNOR_WAKES = {DecisionReason.SLOTS_BUSY}
@@ -93,6 +94,7 @@ class Puller:
         self._tracked = TrackedClient(self._node.settings.redis_url)
         self._queues = QueueView(self._tracked, self.lease)
         self.lease.ensure(self._client)
+        self._give_back_strays()
         self._is_pulling = True
 
     def register(self, hub: Any) -> None:
@@ -162,6 +164,7 @@ class Puller:
             "messages": self.messages,
             "wake_ups": self.wake_ups,
             "settled": self.settler.settled,
+            "waiting_settlements": len(self.settler),
             "refused_settlements": self.settler.refused,
             "given_back": self.lease.given_back,
             "running_batches": len(self._batches),
@@ -189,6 +192,7 @@ class Puller:
         self.pull()
 
     def _sweep(self) -> None:
+        self._give_back_strays()
         self.pull()
         if self._node.settings.single_node and self._is_pulling and self._queues is not None:
             with self._lease_kept():
@@ -202,6 +206,18 @@ class Puller:
         """
         self.settler.flush(self._client)
 
+    def _give_back_strays(self) -> None:
+        """Give back messages that are claimed under our lease, but that we know nothing of.
+
+        The reply to a claim can be lost (a slow server, a broken connection),
+        and a server that was frozen runs the claim of a dead connection later.
+        """
+        ours = self.settler.tags().union(*(batch.open_tags() for batch in self._batches))
+        held = cast("list[bytes]", self._client.hkeys(self.lease.inflight_key))
+        for tag in sorted({tag.decode() for tag in held} - ours):
+            log.warning("stray_given_back", tag=tag)
+            self.settler.add({"tag": tag, "action": "requeue", "attempts": 0})
+
     # -- Pull: look, reserve, claim, dispatch -----------------------------------------
 
     def pull(self) -> None:
@@ -211,8 +227,11 @@ class Puller:
         self._is_busy = True
         try:
             with self._lease_kept():
-                while self._has_free_thread() and self._take_one_batch():
-                    pass
+                for _ in range(_MOST_STEPS):
+                    if not self._has_room() or not self._take_one_batch():
+                        break
+                else:
+                    self._bell.ring()  # More to do, but others have waited: events, control, settlements.
         finally:
             self._is_busy = False
         self.flush()  # What was parked, refused or cancelled on the way.
@@ -230,8 +249,9 @@ class Puller:
             log.error("machine_unreadable", error=str(error), cure="nothing is started")
             self._retry_later()
 
-    def _has_free_thread(self) -> bool:
-        return self._node.governor.availability().available.cpu_threads > 0
+    def _has_room(self) -> bool:
+        has_thread = self._node.governor.availability().available.cpu_threads > 0
+        return has_thread and self._pool.has_idle_child
 
     def _take_one_batch(self) -> bool:
         """Start the first candidate that may; False when none may."""

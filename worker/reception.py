@@ -2,24 +2,30 @@
 
 Celery's own reception sends the event ``task-received``, honours revocation and
 expiry, and refuses unknown tasks; what it does not want run is settled here.
+Whatever a message holds, it costs that message only, never the node.
 Does not cover running (:mod:`worker.running_batch`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import redis
+from kombu.exceptions import OperationalError
+
 from tasks.errors import Failure, StoreError
 from tasks.store import Store
-from worker import refusals
+from worker import quarantine, refusals
 from worker.claim import Claimed
-from worker.claimed_item import ClaimedItem, LeaseChannel, read_item
+from worker.claimed_item import ClaimedItem, LeaseChannel, read_item, unread_item
 from worker.logs import get_logger
 from worker.settle import Settler, failed_entry
 
 log = get_logger(__name__)
 
 MAX_LOST_NODES = 10
+_BROKER_IS_AWAY = (redis.RedisError, OperationalError)
 
 
 class Reception:
@@ -39,42 +45,73 @@ class Reception:
         self._receive = receive
         self._channel = LeaseChannel(self._on_refused)
         self._refused: set[str] = set()
+        self.unexpected_errors = 0
+        """Messages that failed over an error that nobody foresaw; its traceback is in the log."""
 
     def receive(self, claimed: list[Claimed], kind: str) -> list[ClaimedItem]:
-        """Return the items to run; the others are settled."""
+        """Return the items to run; the others are settled.
+
+        Raises:
+            redis.RedisError, kombu's OperationalError: the broker cannot be reached.
+        """
         items = []
         for message in claimed:
-            item = self._read(message, kind)
-            if item is None or self._is_given_up(item, kind) or self._is_parked(item):
-                continue
-            if self._is_accepted(item, kind):
-                items.append(item)
+            with self._boundary(message, kind):
+                item = self._read(message, kind)
+                if item is not None and self._may_run(item, kind):
+                    items.append(item)
         return items
 
     def refuse(self, message: Claimed, kind: str, failure: Failure) -> None:
-        """Fail a claimed message without running it."""
-        item = self._read(message, kind)
-        if item is not None:
-            self._fail(item, kind, refusals.named(failure, item.name))
+        """Fail a claimed message without running it.
+
+        Raises:
+            redis.RedisError, kombu's OperationalError: the broker cannot be reached.
+        """
+        with self._boundary(message, kind):
+            item = self._read(message, kind)
+            if item is not None:
+                self._fail(item, kind, refusals.named(failure, item.name))
 
     def record_failure(self, item: ClaimedItem, failure: Failure) -> None:
         """Write a failure that no child could write into the project's store."""
-        if item.place is None:
-            return
         try:
-            project = self._store.project(item.place.project)
-            project.record_failure(item.place.stage, item.place.item, failure)
+            quarantine.record_failure(self._store, item.place, failure)
         except StoreError as error:
             log.error("failure_not_recorded", item=item.name, error=str(error))
 
+    @contextmanager
+    def _boundary(self, message: Claimed, kind: str) -> Iterator[None]:
+        """Let whatever the reception of one message raises cost that message only."""
+        try:
+            yield
+        except _BROKER_IS_AWAY:
+            raise
+        except Exception as error:
+            # A task boundary. Messages come from anybody, and Celery raises all sorts of errors over
+            # headers it does not expect. Outside of here the error would end this worker, and then
+            # every other worker that is given the same message.
+            self.unexpected_errors += 1
+            log.exception("reception_failed", kind=kind)
+            self._fail_unread(message, kind, f"{type(error).__name__}: {error}")
+
     def _read(self, message: Claimed, kind: str) -> ClaimedItem | None:
+        """Return the item of a message; None where it cannot be read and is settled."""
         try:
             return read_item(message, self._channel)
-        except (ValueError, KeyError, TypeError) as error:
-            log.error("message_unreadable", kind=kind, error=str(error), cure="dropped")
-            report = refusals.undecodable_report(kind, error)
-            self._settler.add({"tag": message.tag, "action": "failed", "report": report})
+        except ValueError as error:
+            self._fail_unread(message, kind, str(error))
             return None
+
+    def _fail_unread(self, message: Claimed, kind: str, cause: str) -> None:
+        item = unread_item(message)
+        self._fail(item, kind, refusals.undecodable(item.name or kind, cause))
+
+    def _may_run(self, item: ClaimedItem, kind: str) -> bool:
+        """Tell whether an item is to be run; otherwise it is settled."""
+        return (
+            not self._is_given_up(item, kind) and not self._is_parked(item) and self._is_accepted(item, kind)
+        )
 
     def _is_parked(self, item: ClaimedItem) -> bool:
         """Park a message with a time of arrival in Redis, never in this worker."""
@@ -84,23 +121,26 @@ class Reception:
         return delay_ms > 0
 
     def _is_accepted(self, item: ClaimedItem, kind: str) -> bool:
-        """Let Celery receive a message; what it does not want run is settled as failed."""
+        """Let Celery receive a message; what cannot run is settled as failed."""
         self._refused.clear()
         requests = self._receive(item.message)
-        # The request's own name may be a shadow that the client chose for its display.
-        if requests and item.task == kind:
-            item.request = requests[0]
-            return True
-        self._fail(item, kind, self._why_not(item, kind, requests))
-        return False
+        item.request = requests[0] if requests else None
+        failure = self._objection(item, kind)
+        if failure is not None:
+            self._fail(item, kind, failure)
+        return failure is None
 
-    def _why_not(self, item: ClaimedItem, kind: str, requests: list[Any]) -> Failure:
-        if requests:
-            item.request = requests[0]
-            return refusals.unknown_task(item.name, item.task, kind)
+    def _objection(self, item: ClaimedItem, kind: str) -> Failure | None:
+        """Return why an item that Celery has received, or would not, cannot run."""
         if item.tag in self._refused:
-            return refusals.unknown_task(item.name, item.task)
-        return refusals.cancelled(item.name)
+            known = item.task == kind
+            return refusals.invalid_task(item.name) if known else refusals.unknown_task(item.name, item.task)
+        if item.request is None:
+            return refusals.cancelled(item.name)
+        # The request's own name may be a shadow that the client chose for its display.
+        if item.task != kind:
+            return refusals.unknown_task(item.name, item.task, kind)
+        return refusals.positional_arguments(item.name) if item.arguments else None
 
     def _is_given_up(self, item: ClaimedItem, kind: str) -> bool:
         """Fail a job that too many nodes were lost with: it may be what kills them."""
@@ -110,7 +150,7 @@ class Reception:
         return True
 
     def _on_refused(self, tag: str) -> None:
-        """Celery does not know the task, or cannot read the message."""
+        """Celery does not know the task, or finds the message invalid."""
         self._refused.add(tag)
 
     def _fail(self, item: ClaimedItem, kind: str, failure: Failure) -> None:

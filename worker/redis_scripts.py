@@ -40,7 +40,7 @@ def _digest(script: Script) -> str:
     return hashlib.sha1(source(script).encode(), usedforsecurity=False).hexdigest()
 
 
-def run(client: redis.Redis, script: Script, keys: list[str], *arguments: str | int) -> Any:
+def run(client: redis.Redis, script: Script, keys: list[str], *arguments: str | bytes | int) -> Any:
     """Run a script and return its reply; loads it where the server does not know it yet."""
     try:
         return client.evalsha(_digest(script), len(keys), *keys, *arguments)
@@ -49,7 +49,7 @@ def run(client: redis.Redis, script: Script, keys: list[str], *arguments: str | 
         return client.evalsha(_digest(script), len(keys), *keys, *arguments)
 
 
-def enqueue(pipeline: Pipeline, script: Script, keys: list[str], *arguments: str | int) -> None:
+def enqueue(pipeline: Pipeline, script: Script, keys: list[str], *arguments: str | bytes | int) -> None:
     """Put a script call into a pipeline; executing it raises NoScriptError where it is unknown."""
     pipeline.evalsha(_digest(script), len(keys), *keys, *arguments)
 

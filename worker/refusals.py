@@ -1,27 +1,54 @@
 """Words the failures that the main process itself finds: what no child ever ran. Pure."""
 
-import json
 from dataclasses import replace
 
 from governor.model import Decision
 from tasks.errors import Failure, Reason
 from worker.claim import Head
 
+_MOST_CHARACTERS = 200
+"""Of a text from outside: whoever sends nonsense does not fill the list of dead jobs."""
+
 
 def malformed(head: Head) -> Failure:
     """Return the failure of a message that is unreadable or has an invalid estimate."""
     if head.mark == "bad":
-        return Failure(
-            name=head.kind,
-            reason=Reason.UNDECODABLE_MESSAGE,
-            cause="the message is not a task message",
-            cure="Send it with a Celery client.",
-        )
+        return undecodable(head.kind, "not a task message")
     return Failure(
         name=head.kind,
         reason=Reason.INVALID_ESTIMATE,
-        cause=f"the header `estimate` is not a valid estimate: {head.estimate_text[:200]}",
+        cause=f"the header `estimate` is not a valid estimate: {_quoted(head.estimate_text)}",
         cure="Leave the header out, or send an estimate as docs/governor.md describes it.",
+    )
+
+
+def undecodable(name: str, cause: str) -> Failure:
+    """Return the failure of a message that cannot be read."""
+    return Failure(
+        name=name,
+        reason=Reason.UNDECODABLE_MESSAGE,
+        cause=f"the message cannot be read: {_quoted(cause)}",
+        cure="Send it with a Celery client, as JSON and not compressed.",
+    )
+
+
+def positional_arguments(name: str) -> Failure:
+    """Return the failure of a job that was called with positional arguments."""
+    return Failure(
+        name=name,
+        reason=Reason.INVALID_ARGUMENTS,
+        cause="the job has positional arguments, which no kind takes",
+        cure="Use keyword arguments: kwargs={...} instead of args=[...].",
+    )
+
+
+def invalid_task(name: str) -> Failure:
+    """Return the failure of a job of a known task that Celery finds invalid; only its log says why."""
+    return Failure(
+        name=name,
+        reason=Reason.INVALID_ARGUMENTS,
+        cause="Celery finds one of its headers invalid (`expires`, for example)",
+        cure="Look at the worker's log for the header, correct it and send the job again.",
     )
 
 
@@ -41,7 +68,7 @@ def unknown_task(name: str, task: str, queue: str | None = None) -> Failure:
     return Failure(
         name=name,
         reason=Reason.UNKNOWN_TASK,
-        cause=f"the task {task} {where}",
+        cause=f"the task {_quoted(task)} {where}",
         cure="Send each kind to the queue of its own name.",
     )
 
@@ -71,6 +98,6 @@ def named(failure: Failure, name: str) -> Failure:
     return replace(failure, name=name)
 
 
-def undecodable_report(kind: str, error: Exception) -> str:
-    """Return the report of a message that has no readable identity."""
-    return json.dumps({"kind": kind, "reason": Reason.UNDECODABLE_MESSAGE, "cause": str(error)})
+def _quoted(text: str) -> str:
+    """Return the beginning of a text from outside, as text that can be stored and printed."""
+    return text[:_MOST_CHARACTERS].encode(errors="backslashreplace").decode()

@@ -25,7 +25,8 @@ from worker.settle import Settler, failed_entry, settlement
 log = get_logger(__name__)
 
 MAX_ATTEMPTS = 3
-_BACK_OFF_MS = (1_000, 5_000, 15_000)
+_BACK_OFF_MS = (1_000, 5_000)
+"""After the first and the second attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,11 @@ class RunningBatch:
         self._open: dict[int, ClaimedItem] = dict(enumerate(items))
         self._project = next((item.place.project for item in items if item.place), None)
         self._dispatched_ns = time.monotonic_ns()
-        self._is_over = False
+        self._has_outcome = self._is_over = False
+
+    def open_tags(self) -> set[str]:
+        """Return the tags of the messages that are not settled yet."""
+        return {item.tag for item in self._open.values()}
 
     # -- What the pool tells ----------------------------------------------------------
 
@@ -75,6 +80,7 @@ class RunningBatch:
     def on_outcome(self, index: int, outcome: dict[str, Any]) -> None:
         """Settle one item as the child says."""
         item = self._open.pop(index)
+        self._has_outcome = True
         if item.is_cancelled:
             self._cancel(item)
             return
@@ -97,23 +103,35 @@ class RunningBatch:
     def on_report(self, report: BatchReport) -> None:
         """Record what was measured; give back what the callback did not reach."""
         for index in tuple(self._open):
-            self._give_back(self._open.pop(index))
+            item = self._open.pop(index)
+            if self._has_outcome:
+                self._give_back(item)
+            else:
+                # A batch that comes to nothing would come back for ever.
+                self._suspect(item, "done without a result")
         self._record(report)
         if not report.retire:
             self._release()
 
-    def on_child_gone(self, cause: str) -> None:
-        """Treat the items in the callback's window as suspects, give the rest back untouched."""
-        window = self._kind.window(self.request.grant)
-        was_killed_for_one = any(item.is_cancelled for item in self._open.values())
+    def on_child_gone(self, cause: str, *, on_request: bool) -> None:
+        """Treat the items in the callback's window as suspects, give the rest back untouched.
+
+        Where we had the child killed (a revoked job, a cold shutdown) nobody is suspect.
+        """
+        window = 0 if on_request else self._kind.window(self.request.grant)
         for position, index in enumerate(sorted(self._open)):
             item = self._open.pop(index)
             if item.is_cancelled:
                 self._cancel(item)
-            elif position < window and not was_killed_for_one:
+            elif position < window:
                 self._suspect(item, cause)
             else:
                 self._give_back(item)
+        self._release()
+
+    def on_abandoned(self) -> None:
+        """End with the node: what is not settled goes back when the lease is released."""
+        self._open.clear()
         self._release()
 
     # -- What becomes of an item ------------------------------------------------------
@@ -149,7 +167,8 @@ class RunningBatch:
 
     def _ask_for_more(self, item: ClaimedItem, estimate: str) -> None:
         """Give an item back with a larger estimate; one that is no larger would come back for ever."""
-        if Estimate.from_header(estimate).memory_bytes(1) > self.request.grant.memory_bytes:
+        grant = self.request.grant
+        if Estimate.from_header(estimate).memory_bytes(1) > grant.memory_bytes // grant.batch:
             self._give_back(item, estimate=estimate)
             return
         failure = Failure(

@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from contextlib import suppress
 from typing import NoReturn
 
@@ -80,6 +81,8 @@ class Spawner:
             os.close(self._wake_write)
             serve(channel, self._settings, parent_pid)
             status = 0
+        except BaseException:  # noqa: BLE001 - the end of this process, told before it ends
+            traceback.print_exc()
         finally:
             # Never unwind into the spawner's own frames, whatever happened.
             os._exit(status)
@@ -98,7 +101,7 @@ def main(control_fd: int, parent_pid: int) -> None:
     settings = Settings()
     load_kinds(settings.kind_modules)
     control = socket.socket(fileno=control_fd)
-    control.sendall(b"\n")  # Ready: an empty frame.
+    control.sendall(encode({"ready": True}))
     Spawner(control, settings).run()
 
 

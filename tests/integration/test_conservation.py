@@ -99,7 +99,13 @@ def test_many_nodes_at_once_settle_each_job_once_and_continue_once(
 ) -> None:
     """Four nodes settle a window concurrently: the successor of the plan is pushed exactly once."""
     items = [str(number) for number in range(120)]
-    run(server, Script.START_PROJECT, [keys.project("p")], json.dumps(job("import:0", stage="plan")))
+    run(
+        server,
+        Script.START_PROJECT,
+        [keys.project("p")],
+        json.dumps(job("import:0", stage="plan")),
+        json.dumps(["plan"]),
+    )
     planner = leased_node(server, "planner")
     (held,) = planner.claim() or []
     planner.settle(

@@ -24,11 +24,20 @@ from worker.client import Client
 from worker.redis_scripts import Script, run
 
 PROJECT = keys.project("p")
+STAGES = json.dumps(["plan", "import", "features", "match", "verify"])
 
 
 def start(server: "redis.Redis", *jobs: dict[str, str]) -> None:
     """Start project p with a plan whose settling pushes these jobs; they wait in the list then."""
-    run(server, Script.START_PROJECT, [PROJECT], json.dumps(job("import:0", stage="plan")), "until", "model")
+    run(
+        server,
+        Script.START_PROJECT,
+        [PROJECT],
+        json.dumps(job("import:0", stage="plan")),
+        STAGES,
+        "until",
+        "model",
+    )
     node = leased_node(server, "planner")
     (held,) = node.claim() or []
     node.settle(done(held[0], "import:0", stage="plan", pushes=list(jobs)))
@@ -136,7 +145,7 @@ def test_the_continuation_is_pushed_at_its_low_water_mark_and_not_before(
 
 def plan_with_continuation(server: "redis.Redis", items: str, continue_at: int) -> None:
     """Start project p with these items planned and a successor of the plan waiting."""
-    run(server, Script.START_PROJECT, [PROJECT], json.dumps(job("import:0", stage="plan")))
+    run(server, Script.START_PROJECT, [PROJECT], json.dumps(job("import:0", stage="plan")), STAGES)
     node = leased_node(server, "planner")
     (held,) = node.claim() or []
     successor = json.dumps(job("match:3", stage="plan"))
@@ -190,7 +199,7 @@ def test_what_a_job_pushes_counts_before_the_barrier_is_tested(server: "redis.Re
 
 def test_a_failed_plan_fails_the_project_with_its_report(server: "redis.Redis") -> None:
     """Without a plan nothing would ever follow: whoever watches must be told."""
-    run(server, Script.START_PROJECT, [PROJECT], json.dumps(job("import:0", stage="plan")))
+    run(server, Script.START_PROJECT, [PROJECT], json.dumps(job("import:0", stage="plan")), STAGES)
     node = leased_node(server)
     tag = claim_items(node, 1)["import:0"]
     node.settle(done(tag, "import:0", stage="plan", action="failed", report="the disk is full"))
@@ -201,7 +210,9 @@ def test_a_failed_plan_fails_the_project_with_its_report(server: "redis.Redis") 
 def test_a_running_project_is_not_started_twice(server: "redis.Redis") -> None:
     """The second client only watches."""
     first = json.dumps(job("import:0", stage="plan"))
-    started = [run(server, Script.START_PROJECT, [PROJECT], first, "until", "model") for _ in range(2)]
+    started = [
+        run(server, Script.START_PROJECT, [PROJECT], first, STAGES, "until", "model") for _ in range(2)
+    ]
 
     assert started == [1, 0]
     assert server.llen(LIST) == 1
@@ -210,11 +221,11 @@ def test_a_running_project_is_not_started_twice(server: "redis.Redis") -> None:
 def test_a_finished_project_starts_afresh(server: "redis.Redis") -> None:
     """Counters of the last run are gone, and its end does not stop the new one."""
     first = json.dumps(job("import:0", stage="plan"))
-    run(server, Script.START_PROJECT, [PROJECT], first)
+    run(server, Script.START_PROJECT, [PROJECT], first, STAGES)
     node = leased_node(server)
     node.settle(done(claim_items(node, 1)["import:0"], "import:0", stage="plan", progress={"state": "done"}))
 
-    assert run(server, Script.START_PROJECT, [PROJECT], first) == 1
+    assert run(server, Script.START_PROJECT, [PROJECT], first, STAGES) == 1
     assert counters(server, "plan:planned", "plan:done", "outstanding") == [1, 0, 1]
     assert server.llen(LIST) == 1
 
@@ -323,3 +334,13 @@ def test_a_needed_estimate_travels_with_the_message(server: "redis.Redis") -> No
 
     assert node.claim() == []
     assert len(node.claim(estimate=need) or []) == 1
+
+
+def test_what_a_failed_run_left_in_the_queues_still_counts(server: "redis.Redis") -> None:
+    """Started again, a project does not open its barriers while old jobs are outstanding."""
+    start(server, job("a"), job("b"))
+    server.hset(PROJECT, "state", "failed")
+    run(server, Script.START_PROJECT, [PROJECT], json.dumps(job("import:0", stage="plan")), STAGES)
+
+    assert server.hget(PROJECT, "outstanding") == b"3"
+    assert server.hget(PROJECT, "state") == b"running"

@@ -1,9 +1,14 @@
 -- Registers a project and pushes its first pipeline.expand message, unless it is running already.
--- KEYS: project hash. ARGV: first job (JSON), then field, value, field, value ...
+-- KEYS: project hash. ARGV: first job (JSON), names of all stages (JSON), then field, value, ...
+-- What a failed run has left in the queues still counts as outstanding: it will be settled.
 -- Returns 1 when started, 0 when it was running.
-if redis.call('HGET', KEYS[1], 'state') == 'running' then return 0 end
-local stale = redis.call('HKEYS', KEYS[1])
-for _, field in ipairs(stale) do redis.call('HDEL', KEYS[1], field) end
-redis.call('HSET', KEYS[1], 'state', 'running', unpack(ARGV, 2))
-push_job(cjson.decode(ARGV[1]))
+local project, first = KEYS[1], cjson.decode(ARGV[1])
+if redis.call('HGET', project, 'state') == 'running' then return 0 end
+redis.call('DEL', project, project .. ':' .. first.stage .. ':todo')
+local outstanding = 0
+for _, stage in ipairs(cjson.decode(ARGV[2])) do
+  outstanding = outstanding + redis.call('SCARD', project .. ':' .. stage .. ':todo')
+end
+redis.call('HSET', project, 'state', 'running', 'outstanding', outstanding, unpack(ARGV, 3))
+push_job(first)
 return 1
