@@ -9,7 +9,7 @@ class WaitingTimes:
     """Since when each head has been waiting here, and for what."""
 
     def __init__(self) -> None:
-        self._since_ns: dict[tuple[str, str, str], int] = {}
+        self._since_ns: dict[tuple[str, ...], int] = {}
 
     def note(self, heads: Sequence[Head], now_ns: int) -> None:
         """Remember new heads and forget those that are gone."""
@@ -21,8 +21,13 @@ class WaitingTimes:
         return self._since_ns.get(_identity(head))
 
 
-def _identity(head: Head) -> tuple[str, str, str]:
-    return (head.source, head.estimate_text, head.mark)
+def _identity(head: Head) -> tuple[str, ...]:
+    return (head.source, head.estimate_text, head.mark, head.identity)
+
+
+def _since_or_now(head: Head, times: WaitingTimes) -> float:
+    since_ns = times.since_ns(head)
+    return float("inf") if since_ns is None else since_ns
 
 
 def in_order(heads: Sequence[Head], stage_of: Mapping[str, int], times: WaitingTimes) -> list[Head]:
@@ -35,10 +40,10 @@ def in_order(heads: Sequence[Head], stage_of: Mapping[str, int], times: WaitingT
     return sorted(
         heads,
         key=lambda head: (
-            head.priority if not head.is_large else 0,
+            head.priority,
             not head.is_large,
             -stage_of.get(head.kind, 0),
-            times.since_ns(head) or 0,
+            _since_or_now(head, times),
             head.source,
         ),
     )

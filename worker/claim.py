@@ -41,6 +41,8 @@ class Head:
     priority: int
     charged_bytes: int = 0
     """Of a large entry: what it was set aside with, which finds it again."""
+    identity: str = ""
+    """Tells this message from the next one like it."""
 
     @property
     def estimate_bytes(self) -> bytes:
@@ -140,8 +142,12 @@ class QueueView:
         ]
 
 
-def set_aside(client: redis.Redis, head: Head, charged_bytes: int) -> bool:
-    """Move a head that this node cannot take to the kind's large set; False where it had gone."""
+def set_aside(client: redis.Redis, head: Head, charged_bytes: int, *, only_if_it_blocks: bool) -> bool:
+    """Move a head that this node cannot take to the kind's large set.
+
+    False where it had gone, or (with ``only_if_it_blocks``) where only others
+    like it wait behind it.
+    """
     return bool(
         run(
             client,
@@ -150,13 +156,14 @@ def set_aside(client: redis.Redis, head: Head, charged_bytes: int) -> bool:
             head.estimate_bytes,
             head.mark,
             charged_bytes,
+            int(only_if_it_blocks),
         )
     )
 
 
 def _head(kind: str, source: str, is_large: bool, reply: list[bytes]) -> Head:  # noqa: FBT001 - a row of a table
-    count, estimate_text, mark, message_class, charged_bytes = reply
-    priority = keys.priority_of_list(source) if not is_large else 0
+    count, estimate_text, mark, message_class, charged_bytes, identity, came_from = reply
+    priority = keys.priority_of_list(came_from.decode())
     if priority == 0 and not message_class:
         # kombu's own default is 0, which Redis serves first; without our
         # `class` header nobody asked for that.
@@ -170,4 +177,5 @@ def _head(kind: str, source: str, is_large: bool, reply: list[bytes]) -> Head:  
         mark=mark.decode(),
         priority=priority,
         charged_bytes=int(float(charged_bytes)),
+        identity=identity.decode(),
     )

@@ -281,7 +281,7 @@ class Puller:
         if decision.verdict is Verdict.REJECT and self._reject(head, decision):
             return None
         if self._has_waited_for_memory(head, decision):
-            set_aside(self._client, head, decision.needed_memory_bytes or 0)
+            set_aside(self._client, head, decision.needed_memory_bytes or 0, only_if_it_blocks=True)
         return decision
 
     def _reserve(self, head: Head, estimate: Estimate) -> tuple[Decision, Reservation | None]:
@@ -337,9 +337,11 @@ class Puller:
     # -- What cannot run here ---------------------------------------------------------
 
     def _has_waited_for_memory(self, head: Head, decision: Decision) -> bool:
-        waited_ns = time.monotonic_ns() - (self._times.since_ns(head) or 0)
+        since_ns = self._times.since_ns(head)
         is_short = decision.reason is DecisionReason.INSUFFICIENT_MEMORY
-        return is_short and not head.is_large and waited_ns > _SET_ASIDE_AFTER_NS
+        if not is_short or head.is_large or since_ns is None:
+            return False
+        return time.monotonic_ns() - since_ns > _SET_ASIDE_AFTER_NS
 
     def _reject(self, head: Head, decision: Decision) -> bool:
         """Fail what no node can run, or move what this one cannot out of the way; False: it stays."""
@@ -352,7 +354,7 @@ class Puller:
         is_for_another_node = decision.reason in {DecisionReason.IMPOSSIBLE_ON_NODE, DecisionReason.NO_GPU}
         if head.is_large or not is_for_another_node:
             return False
-        set_aside(self._client, head, decision.needed_memory_bytes or 0)
+        set_aside(self._client, head, decision.needed_memory_bytes or 0, only_if_it_blocks=False)
         return True
 
     def _fail_blocked(self, queues: QueueView) -> None:

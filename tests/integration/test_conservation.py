@@ -47,7 +47,7 @@ def take(node: ScriptedNode, step: str, rng: random.Random) -> list[int]:
             node.claim_large(rng.randint(1, 9), mark=mark)
     elif step == "set_aside":
         charged_bytes = rng.randint(1, 9)
-        run(node.server, Script.SET_ASIDE, [LIST, keys.large(LIST)], "", "ok", charged_bytes)
+        run(node.server, Script.SET_ASIDE, [LIST, keys.large(LIST)], "", "ok", charged_bytes, 0)
     elif step in {"done", "requeue", "park"}:
         return settle_one(node, step, rng)
     elif step == "renew":

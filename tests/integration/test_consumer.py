@@ -426,3 +426,16 @@ def test_without_other_nodes_what_does_not_fit_for_30_s_fails_with_numbers(clust
 
     assert reports[0]["reason"] == "needs_bigger_node"
     assert " free of " in reports[0]["cause"]
+
+
+def test_equal_jobs_that_wait_for_memory_keep_their_order(cluster: Cluster) -> None:
+    """Each takes more than half of the memory: one runs at a time, first come first served."""
+    most = psutil.virtual_memory().available - max(512 * MIB, psutil.virtual_memory().total // 16)
+    estimate = Estimate(memory_fixed_bytes=most * 6 // 10, io_slots=1).to_header()
+    for number in range(8):
+        kwargs = {"number": number, "log": cluster.run_log, "sleep_seconds": 0.4}
+        cluster.send("noop", kwargs=kwargs, headers={"estimate": estimate})
+    cluster.start_worker()
+    wait_until(lambda: len(cluster.runs()) == 8 and not cluster.inflight(), "all are settled")
+
+    assert [number for number, _, _ in cluster.runs()] == list(range(8))

@@ -33,9 +33,18 @@ def peek(server: "redis.Redis", *sources: str, most_bytes: int | None = None) ->
     return heads
 
 
-def set_aside(server: "redis.Redis", charged_bytes: int, *, estimate: str = "", mark: str = "ok") -> int:
+def set_aside(
+    server: "redis.Redis",
+    charged_bytes: int,
+    *,
+    estimate: str = "",
+    mark: str = "ok",
+    only_if_it_blocks: bool = False,
+) -> int:
     """Move the head of the list aside."""
-    return int(run(server, Script.SET_ASIDE, [LIST, keys.large(LIST)], estimate, mark, charged_bytes))
+    names = [LIST, keys.large(LIST)]
+    arguments = (estimate, mark, charged_bytes, int(only_if_it_blocks))
+    return int(run(server, Script.SET_ASIDE, names, *arguments))
 
 
 def test_a_claim_takes_the_oldest_messages_in_order_and_records_them(server: "redis.Redis") -> None:
@@ -193,7 +202,22 @@ def test_a_head_is_described_by_count_estimate_mark_and_class(server: "redis.Red
     """What a node must know before it reserves comes in one look."""
     put(server, message(0, estimate=SMALL, message_class="high"), message(1))
 
-    assert peek(server, LIST, "empty") == [[2, SMALL.encode(), b"ok", b"high", 0], [0]]
+    head, empty = peek(server, LIST, "empty")
+
+    assert head[:5] == [2, SMALL.encode(), b"ok", b"high", 0]
+    assert head[6] == LIST.encode()
+    assert empty == [0]
+
+
+def test_each_message_has_an_identity_of_its_own(server: "redis.Redis") -> None:
+    """Two messages of one estimate are told apart, so that each one's waiting counts from its own start."""
+    put(server, message(0), message(1))
+    first = peek(server, LIST)[0][5]
+    again = peek(server, LIST)[0][5]
+    server.rpop(LIST)
+
+    assert first == again
+    assert peek(server, LIST)[0][5] != first
 
 
 def test_a_moved_estimate_counts_instead_of_the_header(server: "redis.Redis") -> None:
@@ -304,3 +328,12 @@ def test_what_is_spliced_is_still_a_message_that_kombu_reads(server: "redis.Redi
     fields = json.loads(waiting(server)[0])
     assert fields.pop("tiepoint") == {"attempts": 0, "lost": 0, "estimate": {}}
     assert fields == json.loads(message(5))
+
+
+@pytest.mark.parametrize(("behind", "moved"), [("", 0), (SMALL, 1)])
+def test_a_head_that_blocks_only_its_like_stays(server: "redis.Redis", behind: str, moved: int) -> None:
+    """A list of equal jobs keeps its order; only what others must wait for goes aside."""
+    put(server, message(0), message(1), message(2, estimate=behind or None))
+
+    assert set_aside(server, 7, only_if_it_blocks=True) == moved
+    assert server.llen(LIST) == 3 - moved

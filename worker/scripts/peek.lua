@@ -1,22 +1,23 @@
 -- Looks at the heads of lists and at the large entries, changing nothing.
 -- KEYS: list or large zset keys. ARGV: for each key 'list', or the most bytes to look for.
--- Returns for each key {count, estimate, mark, class, charged bytes}; {0} where nothing (that fits) waits.
+-- Returns for each key {count, estimate, mark, class, charged bytes, identity, list}; {0} where nothing
+-- (that fits) waits. The identity tells one message from the next like it.
 local heads = {}
 for i, key in ipairs(KEYS) do
   local payload, count
-  local charged_bytes = 0
+  local charged_bytes, list = 0, key
   if ARGV[i] == 'list' then
     payload = redis.call('LINDEX', key, -1)
     count = payload and redis.call('LLEN', key)
   else
     local entry = redis.call('ZREVRANGEBYSCORE', key, ARGV[i], '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    payload = entry[1] and string.match(entry[1], '^[^%z]*%z(.*)$')
+    if entry[1] then list, payload = string.match(entry[1], '^([^%z]*)%z(.*)$') end
     charged_bytes = entry[2]
     count = payload and redis.call('ZCARD', key)
   end
   if payload then
     local estimate, mark, class = head_of(payload)
-    heads[i] = {count, estimate, mark, class, charged_bytes}
+    heads[i] = {count, estimate, mark, class, charged_bytes, redis.sha1hex(payload), list}
   else
     heads[i] = {0}
   end

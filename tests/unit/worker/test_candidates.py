@@ -31,11 +31,12 @@ def test_a_more_urgent_class_goes_first() -> None:
 
 
 def test_what_was_set_aside_goes_before_what_fits_anywhere() -> None:
-    """It has waited for a node like this."""
+    """It has waited for a node like this; but it keeps its own class."""
     protected = a_head(kind="late", source="a", priority=0)
+    small = a_head(kind="late", source="c", priority=6)
     large = a_head(kind="early", source="b", is_large=True, priority=6)
 
-    assert ordered(protected, large) == [large, protected]
+    assert ordered(protected, small, large) == [protected, large, small]
 
 
 def test_a_later_stage_goes_before_an_earlier_one() -> None:
