@@ -68,7 +68,11 @@ class Estimate:
         Raises:
             ValueError: the text is not a JSON object of known integer fields.
         """
-        data = json.loads(header)
+        try:
+            data = json.loads(header)
+        except RecursionError as error:
+            msg = "an estimate is not nested"
+            raise ValueError(msg) from error
         if not isinstance(data, dict):
             msg = "an estimate is a JSON object"
             raise ValueError(msg)  # noqa: TRY004 - one error type for all malformed headers

@@ -41,7 +41,19 @@ def test_an_estimate_survives_its_header(fixed: int, per_item: int, threads: int
     assert Estimate.from_header(estimate.to_header()) == estimate
 
 
-@pytest.mark.parametrize("header", ["[]", "{", '{"bytes": 1}', '{"max_batch": 1.0}', '{"max_batch": true}'])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[]",
+        "{",
+        '{"bytes": 1}',
+        '{"max_batch": 1.0}',
+        '{"max_batch": true}',
+        '{"max_batch": ' + "9" * 5000 + "}",
+        "[" * 20_000,
+    ],
+    ids=lambda header: header[:20],
+)
 def test_a_malformed_header_is_refused(header: str) -> None:
     """Text that is no estimate raises, whatever is wrong with it."""
     with pytest.raises(ValueError, match=r"."):

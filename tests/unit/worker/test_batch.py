@@ -1,8 +1,9 @@
 """A batch runs once in its child; whatever goes wrong costs the item it was at, and no other."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,8 +13,9 @@ from tasks.kind import Done, Failed, Kind, Needs, NotReady, Outcome
 from tasks.parameters import ProjectParameters
 from tasks.store import Store
 from tests.unit.worker.builders import GRANT, KIND, NumberPayload, a_job, a_kind
+from worker import keys
 from worker.batch import BatchRunner, outcome_frame
-from worker.frames import BatchReport, BatchRequest, Place
+from worker.frames import BatchReport, BatchRequest, Place, encode
 
 FAILURE = Failure(name="a.jpg", reason=Reason.UNREADABLE, cause="torn", cure="copy it again")
 Callback = Callable[[Sequence[NumberPayload], Grant, Store], Iterator[Outcome]]
@@ -36,8 +38,12 @@ def run_batch(
     places = tuple(place or Place(project="p", stage="match", item=str(n)) for n in range(len(payloads)))
     request = BatchRequest(batch_id="1", kind=kind.name, payloads=tuple(payloads), places=places, grant=GRANT)
     emitted: Emitted = []
-    report = BatchRunner({kind.name: kind}, store).run(request, lambda *frame: emitted.append(frame))
-    return report, emitted
+
+    def emit(index: int, outcome: dict[str, Any]) -> None:
+        encode(outcome)  # As a child does.
+        emitted.append((index, outcome))
+
+    return BatchRunner({kind.name: kind}, store).run(request, emit), emitted
 
 
 def yielding(*outcomes: Outcome | Exception) -> Callback:
@@ -157,6 +163,28 @@ def test_an_outcome_too_many_is_ignored(store: Store) -> None:
     _, emitted = run_batch(store, a_kind(yielding(Done(), Done())), numbers(1))
 
     assert actions(emitted) == [(0, "done")]
+
+
+LARGE = Done(follow_ups=(a_job("next", payload={"text": "x" * keys.MAX_PAYLOAD_BYTES}),))
+UNPUBLISHABLE = {
+    "follow-up too large": LARGE,
+    "failure no UTF-8": Failed(failure=replace(FAILURE, name="\udcff")),
+    "progress no JSON": Done(progress=cast("dict[str, str]", {"phase": {1}})),
+}
+
+
+@pytest.mark.parametrize("outcome", UNPUBLISHABLE.values(), ids=UNPUBLISHABLE)
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_outcome_that_cannot_be_published_is_the_fault_of_its_own_item(
+    store: Store, outcome: Outcome, count: int
+) -> None:
+    """Not of the next one; and the last one would otherwise run, and be given back, for ever."""
+    outcomes = [*(Done() for _ in range(count - 1)), outcome]
+    _, emitted = run_batch(store, a_kind(yielding(*outcomes, Done())), numbers(count + 1))
+
+    assert actions(emitted) == [*((index, "done") for index in range(count - 1)), (count - 1, "failed")]
+    ((_, item, failure),) = store.project("p").failures()
+    assert (item, failure.reason) == (str(count - 1), Reason.INTERNAL_ERROR)
 
 
 def test_a_callback_that_ends_early_fails_the_item_it_left_out(store: Store) -> None:

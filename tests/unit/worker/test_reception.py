@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import redis
+from kombu.exceptions import OperationalError
 
 from tasks.errors import Failure, Reason
 from tasks.parameters import ProjectParameters
@@ -28,6 +30,8 @@ class Scene:
         self.store.project("p").create(ProjectParameters(), [])
         self.entries: list[dict[str, Any]] = []
         self.answer = "accept"
+        self.error: Exception | None = None
+        """What Celery raises over the next message."""
         self.reception = Reception(self.store, cast("Settler", self), self._celery)
 
     def add(self, entry: dict[str, Any]) -> None:
@@ -35,7 +39,10 @@ class Scene:
         self.entries.append(entry)
 
     def _celery(self, message: Any) -> list[Any]:
-        if self.answer == "unknown":
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        if self.answer == "reject":
             message.channel.basic_reject(message.delivery_tag, requeue=False)
         request = FakeRequest(message.headers["id"], {})
         request.name = message.headers.get("shadow") or message.headers["task"]
@@ -51,6 +58,12 @@ class Scene:
         (entry,) = self.entries
         return str(json.loads(entry["report"])["reason"])
 
+    @property
+    def failure(self) -> Failure:
+        """Return the one failure that the project has recorded."""
+        ((_, _, failure),) = self.store.project("p").failures()
+        return failure
+
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
@@ -58,11 +71,15 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
+def with_fields(**changes: Any) -> Claimed:
+    """Build a message with other fields."""
+    fields = json.loads(a_claimed().payload) | changes
+    return Claimed(tag="1", payload=json.dumps(fields).encode())
+
+
 def with_headers(**changes: Any) -> Claimed:
     """Build a message with other headers."""
-    fields = json.loads(a_claimed().payload)
-    fields["headers"] |= changes
-    return Claimed(tag="1", payload=json.dumps(fields).encode())
+    return with_fields(headers=json.loads(a_claimed().payload)["headers"] | changes)
 
 
 def test_what_celery_accepts_is_run(scene: Scene) -> None:
@@ -85,12 +102,22 @@ def test_a_task_of_another_queue_is_refused(scene: Scene) -> None:
     assert scene.reason == "unknown_task"
 
 
-@pytest.mark.parametrize(("answer", "reason"), [("unknown", "unknown_task"), ("discard", "cancelled")])
-def test_what_celery_does_not_want_is_settled_with_the_reason(scene: Scene, answer: str, reason: str) -> None:
-    """It rejects what it does not know, and drops what was revoked or has expired."""
+@pytest.mark.parametrize(
+    ("answer", "task", "reason"),
+    [
+        ("reject", "no.such.task", "unknown_task"),
+        ("reject", KIND, "invalid_arguments"),
+        ("discard", KIND, "cancelled"),
+        ("accept", "matcher.run", "unknown_task"),
+    ],
+)
+def test_what_celery_does_not_want_is_settled_with_the_reason(
+    scene: Scene, answer: str, task: str, reason: str
+) -> None:
+    """It rejects what it does not know or finds invalid, and drops what was revoked or has expired."""
     scene.answer = answer
 
-    assert scene.receive(a_claimed("a")) == []
+    assert scene.receive(with_headers(task=task)) == []
     assert scene.reason == reason
     assert [(stage, item) for stage, item, _ in scene.store.project("p").failures()] == [("match", "a")]
 
@@ -145,15 +172,63 @@ def test_a_store_that_is_away_does_not_end_the_node(scene: Scene) -> None:
     scene.store.project("p").path.rename(scene.store.root / "away")
     (scene.store.root / "projects").rmdir()
     (scene.store.root / "projects").write_text("no folder")
-    scene.answer = "unknown"
+    scene.answer = "reject"
 
     assert scene.receive(a_claimed("a")) == []
-    assert scene.reason == "unknown_task"
+    assert scene.reason == "invalid_arguments"
 
 
 def test_a_project_that_cannot_be_one_does_not_end_the_node(scene: Scene) -> None:
     """Headers come from outside."""
-    scene.answer = "unknown"
+    scene.answer = "reject"
 
     assert scene.receive(with_headers(project="../../etc")) == []
-    assert scene.reason == "unknown_task"
+    assert scene.reason == "invalid_arguments"
+
+
+def test_positional_arguments_are_not_dropped_but_refused(scene: Scene) -> None:
+    """Whoever sends them is told, instead of getting the defaults."""
+    assert scene.receive(with_fields(body="[[1], {}, {}]")) == []
+    assert scene.reason == "invalid_arguments"
+    assert "positional arguments" in scene.failure.cause
+
+
+def test_an_item_whose_body_cannot_be_read_fails_in_its_project(scene: Scene) -> None:
+    """Otherwise the project would wait for it for ever."""
+    scene.receive(with_fields(body="hello"))
+
+    (entry,) = scene.entries
+    assert (entry["project"], entry["stage"], entry["item"]) == ("p", "match", "a")
+    assert scene.failure.reason is Reason.UNDECODABLE_MESSAGE
+
+
+@pytest.mark.parametrize(
+    "error", [AttributeError("x"), RecursionError(), ValueError("\udcff"), OSError("gone")]
+)
+def test_an_error_over_one_message_costs_that_message_only(scene: Scene, error: Exception) -> None:
+    """It is settled, counted and logged; the node lives, and the next message runs."""
+    scene.error = error
+    items = scene.receive(a_claimed("a"), a_claimed("b"))
+
+    assert [item.name for item in items] == ["b"]
+    assert scene.reception.unexpected_errors == 1
+    assert scene.reason == "undecodable_message"
+    assert type(error).__name__ in scene.failure.cause
+
+
+@pytest.mark.parametrize("error", [redis.ConnectionError(), OperationalError()])
+def test_a_broker_that_is_away_is_no_fault_of_the_message(scene: Scene, error: Exception) -> None:
+    """Celery reconnects, and what was claimed is given back."""
+    scene.error = error
+
+    with pytest.raises(type(error)):
+        scene.receive(a_claimed("a"))
+    assert scene.entries == []
+
+
+def test_a_refused_message_that_cannot_be_read_is_settled(scene: Scene) -> None:
+    """A bad head is refused without a look at the rest."""
+    scene.reception.refuse(Claimed(tag="7", payload=b"hello"), KIND, FAILURE)
+
+    assert scene.reason == "undecodable_message"
+    assert scene.entries[0]["tag"] == "7"

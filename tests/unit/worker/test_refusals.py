@@ -1,6 +1,6 @@
 """What no child ever ran fails in words a user can act on."""
 
-import json
+from collections.abc import Callable
 
 import pytest
 
@@ -19,6 +19,9 @@ TOO_LARGE = Decision(
     [
         (refusals.malformed(a_head(mark="bad")), Reason.UNDECODABLE_MESSAGE, "not a task message"),
         (refusals.malformed(a_head(estimate_text="lots")), Reason.INVALID_ESTIMATE, "lots"),
+        (refusals.undecodable("a", "no headers"), Reason.UNDECODABLE_MESSAGE, "cannot be read: no headers"),
+        (refusals.positional_arguments("a"), Reason.INVALID_ARGUMENTS, "positional arguments"),
+        (refusals.invalid_task("a"), Reason.INVALID_ARGUMENTS, "`expires`"),
         (refusals.too_large(TOO_LARGE), Reason.NEEDS_BIGGER_NODE, "needs 9 GiB, has 2"),
         (refusals.unknown_task("a", "no.such"), Reason.UNKNOWN_TASK, "no.such is not known here"),
         (refusals.unknown_task("a", "b", "c"), Reason.UNKNOWN_TASK, "b does not belong into the queue c"),
@@ -33,9 +36,24 @@ def test_a_refusal_has_a_reason_a_cause_and_a_cure(failure: Failure, reason: Rea
     assert failure.cure
 
 
-def test_a_long_estimate_is_quoted_in_part() -> None:
-    """Whoever sends nonsense does not fill the list of dead jobs."""
-    assert len(refusals.malformed(a_head(estimate_text="x" * 60_000)).cause) < 300
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        lambda text: refusals.malformed(a_head(estimate_text=text)),
+        lambda text: refusals.undecodable("a", text),
+        lambda text: refusals.unknown_task("a", text),
+    ],
+    ids=["estimate", "message", "task"],
+)
+@pytest.mark.parametrize("text", ["x" * 60_000, "\udcff" * 60_000], ids=["long", "no UTF-8"])
+def test_a_text_from_outside_is_quoted_in_part_and_can_be_stored(
+    refuse: Callable[[str], Failure], text: str
+) -> None:
+    """Whoever sends nonsense neither fills the list of dead jobs nor breaks the store."""
+    cause = refuse(text).cause
+
+    assert len(cause.encode()) < 1500
+    assert text[:9].encode(errors="backslashreplace") in cause.encode()
 
 
 def test_a_refusal_takes_the_name_of_its_item() -> None:
@@ -45,10 +63,3 @@ def test_a_refusal_takes_the_name_of_its_item() -> None:
     named = refusals.named(failure, "IMG_1.jpg")
     assert named.name == "IMG_1.jpg"
     assert named.cause == failure.cause
-
-
-def test_a_message_without_identity_is_reported_as_json() -> None:
-    """It is an entry of the list of dead jobs like any other."""
-    report = json.loads(refusals.undecodable_report("noop", ValueError('no "headers"')))
-
-    assert report == {"kind": "noop", "reason": "undecodable_message", "cause": 'no "headers"'}

@@ -1,0 +1,35 @@
+"""What was seen at the head of a list is claimed by the very bytes that were seen."""
+
+from typing import cast
+
+import pytest
+
+from governor.model import Estimate
+from tests.unit.worker.builders import a_head
+from worker.claim import Head, QueueView
+from worker.connections import TrackedClient
+from worker.lease import Lease
+
+
+def seen(raw: bytes) -> Head:
+    """Build a head as it is when these bytes were read."""
+    return a_head(estimate_text=raw.decode(errors="surrogateescape"))
+
+
+@pytest.mark.parametrize("raw", [b"", b"lots", b"\xff\xfe", "\u00e9".encode(), b"\xed\xa0\x80"])
+def test_an_estimate_goes_back_byte_by_byte(raw: bytes) -> None:
+    """A claim compares it: a head that were changed on the way could never be claimed."""
+    assert seen(raw).estimate_bytes == raw
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b"[" * 20_000], ids=["no UTF-8", "nested"])
+def test_an_estimate_that_is_none_is_none(raw: bytes) -> None:
+    """The head is refused; the error ends nothing."""
+    assert seen(raw).estimate(Estimate()) is None
+
+
+def test_a_look_at_no_queue_asks_nothing() -> None:
+    """All queues may be cancelled; a command without keys is an error of Redis."""
+    view = QueueView(cast("TrackedClient", None), cast("Lease", None))
+
+    assert view.look([], 0) == []
