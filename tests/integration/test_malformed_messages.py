@@ -107,6 +107,9 @@ INVALID_ARGUMENTS = {
 INVALID_ESTIMATE = {
     "estimate nested deep": altered(headers={"estimate": DEEP}),
     "estimate of too many digits": altered(headers={"estimate": '{"max_batch": ' + "9" * 5000 + "}"}),
+    "estimate of an endless amount": altered(
+        headers={"estimate": '{"memory_fixed_bytes": 1' + "0" * 4000 + "}"}
+    ),
     "estimate out of range": altered(headers={"estimate": Estimate(max_batch=0).to_header()}),
 }
 UNKNOWN_TASK = {
