@@ -36,6 +36,8 @@ class Job:
     project: str
     stage: str
     item: str
+    name: str = ""
+    """What the user calls the item (a photo's name), for messages; empty = the item itself."""
     estimate: Estimate | None = None
 
 

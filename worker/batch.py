@@ -115,7 +115,7 @@ def _transient(error: StoreError) -> dict[str, Any]:
 def _name(request: BatchRequest, index: int) -> str:
     """Return what a failure calls an item before the callback knows better."""
     place = request.places[index]
-    return place.item if place else request.kind
+    return place.told_as if place else request.kind
 
 
 def _validated(kind: Kind, raw: dict[str, Any], name: str) -> Payload | Failed:

@@ -78,7 +78,7 @@ class ClaimedItem:
     @property
     def name(self) -> str:
         """Return what messages call this item."""
-        return self.place.item if self.place else self.job_id
+        return self.place.told_as if self.place else self.job_id
 
     @property
     def is_cancelled(self) -> bool:
@@ -166,4 +166,7 @@ def _place(headers: Mapping[str, Any]) -> Place | None:
         return None
     project, stage, item = (str(part) for part in parts)
     # Headers come from outside: what cannot be a project in the store is none.
-    return Place(project=project, stage=stage, item=item) if is_name(project) else None
+    if not is_name(project):
+        return None
+    name = headers.get("name")
+    return Place(project=project, stage=stage, item=item, name=name if isinstance(name, str) else "")

@@ -78,6 +78,8 @@ def _headers(job: Job, job_id: str, message_class: str) -> dict[str, Any]:
         "item": job.item,
         "class": message_class,
     }
+    if job.name:
+        headers["name"] = job.name
     if job.estimate is not None:
         headers["estimate"] = job.estimate.to_header()
     return headers

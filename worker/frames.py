@@ -19,6 +19,13 @@ class Place:
     project: str
     stage: str
     item: str
+    name: str = ""
+    """What the user calls the item; empty = the item itself."""
+
+    @property
+    def told_as(self) -> str:
+        """Return what messages call the item."""
+        return self.name or self.item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

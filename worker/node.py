@@ -4,21 +4,22 @@ Does not cover the queue (:mod:`worker.puller`) or the registry of nodes in
 Redis (:mod:`worker.lease`).
 """
 
-import os
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from governor import policy as policies
 from governor.governor import Governor
-from governor.model import Snapshot
+from governor.model import Decision, Snapshot
 from governor.profile import read_profile
 from governor.snapshot import capture_snapshot
 from tasks.catalog import load_kinds
 from worker.settings import Settings
 
 _PROC_ROOT = Path("/proc")
+_STEP_BYTES = 64 * 2**20
 _SNAPSHOT_REUSE_NS = 250_000_000
 """The worker takes at most one snapshot per 250 ms (spec: governor, section 6)."""
 
@@ -55,6 +56,24 @@ class Node:
     def _capture(self) -> Snapshot:
         return capture_snapshot(_PROC_ROOT, time.monotonic_ns)
 
+    def memory_option_for(self, decision: Decision) -> str | None:
+        """Return the least ``--memory`` (in steps of 64 MiB) that would admit a refused job.
+
+        None where no partition was asked for, or where the machine has not that much.
+        """
+        needed_bytes = decision.needed_memory_bytes
+        if self.settings.memory_bytes is None or needed_bytes is None:
+            return None
+        machine = read_profile(proc_root=_PROC_ROOT)
+        for total_bytes in range(
+            -(-needed_bytes // _STEP_BYTES) * _STEP_BYTES, machine.memory_total_bytes, _STEP_BYTES
+        ):
+            profile = replace(machine, memory_total_bytes=total_bytes)
+            policy = policies.named(policies.PolicyName(self.settings.profile), profile)
+            if total_bytes - policy.memory_reserve_bytes >= needed_bytes:
+                return f"{total_bytes // 2**20}MiB"
+        return None
+
     def child_environment(self) -> dict[str, str]:
         """Return the environment of the pool's processes.
 
@@ -62,7 +81,7 @@ class Node:
         every child; kinds that want more ask for it within their grant.
         """
         single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        return {**os.environ, **self.settings.to_environment(), **single}
+        return {**self.settings.child_environment(), **single}
 
 
 @cache

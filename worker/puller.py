@@ -349,7 +349,7 @@ class Puller:
             self._refuse(head, refusals.malformed(head))
             return True
         if self._node.settings.single_node or decision.reason is DecisionReason.ESTIMATE_TOO_LARGE:
-            self._refuse(head, refusals.too_large(decision))
+            self._refuse(head, refusals.too_large(decision, self._node.memory_option_for(decision)))
             return True
         is_for_another_node = decision.reason in {DecisionReason.IMPOSSIBLE_ON_NODE, DecisionReason.NO_GPU}
         if head.is_large or not is_for_another_node:
@@ -369,7 +369,7 @@ class Puller:
                 continue
             decision = self._node.governor.decide(self._node.snapshot(), estimate, head.kind)
             if not decision.is_admitted:
-                self._refuse(head, refusals.too_large(decision))
+                self._refuse(head, refusals.too_large(decision, self._node.memory_option_for(decision)))
 
     def _refuse(self, head: Head, failure: Failure) -> None:
         """Claim one message without a reservation, to fail it: no code of a job runs."""

@@ -52,14 +52,18 @@ def invalid_task(name: str) -> Failure:
     )
 
 
-def too_large(decision: Decision) -> Failure:
-    """Return the failure of an item that no node here can ever take."""
-    return Failure(
-        name="",
-        reason=Reason.NEEDS_BIGGER_NODE,
-        cause=decision.detail,
-        cure="Free memory, raise --memory, lower --max-image-size, or use --profile dedicated.",
+def too_large(decision: Decision, memory_option: str | None) -> Failure:
+    """Return the failure of an item that this node, and no other, can take.
+
+    ``memory_option`` is the ``--memory`` that would do, where the node is a
+    partition of a machine that has it.
+    """
+    cure = (
+        f"Resume the project with --memory {memory_option} or more."
+        if memory_option
+        else "Resume the project on a machine with more free memory, or use smaller photos."
     )
+    return Failure(name="", reason=Reason.NEEDS_BIGGER_NODE, cause=decision.detail, cure=cure)
 
 
 def unknown_task(name: str, task: str, queue: str | None = None) -> Failure:

@@ -138,6 +138,8 @@ class RunningBatch:
 
     def _finish(self, item: ClaimedItem, outcome: dict[str, Any]) -> None:
         entry = {**settlement(item, outcome["action"]), "pushes": outcome.get("pushes", [])}
+        if item.place is None:
+            entry |= self._place_of_a_bare_job(item, outcome)
         if "continuation" in outcome:
             entry["continuation"] = json.dumps(outcome["continuation"])
             entry["continue_at"] = outcome["continue_at"]
@@ -146,6 +148,12 @@ class RunningBatch:
         self._settler.add(entry)
         item.request.acknowledged = True
         item.request.on_success((False, None, self._elapsed_seconds()))
+
+    def _place_of_a_bare_job(self, item: ClaimedItem, outcome: dict[str, Any]) -> dict[str, Any]:
+        """Return where the follow-ups of a job belong whose sender gave no place in a project."""
+        follow_ups = [*outcome.get("pushes", []), outcome.get("continuation")]
+        project = next((job["project"] for job in follow_ups if job), None)
+        return {} if project is None else {"project": project, "stage": self._kind.stage, "item": item.job_id}
 
     def _fail(self, item: ClaimedItem, failure: Failure) -> None:
         log.warning("job_failed", kind=self._kind.name, name=failure.name, cause=failure.cause)

@@ -439,3 +439,16 @@ def test_equal_jobs_that_wait_for_memory_keep_their_order(cluster: Cluster) -> N
     wait_until(lambda: len(cluster.runs()) == 8 and not cluster.inflight(), "all are settled")
 
     assert [number for number, _, _ in cluster.runs()] == list(range(8))
+
+
+def test_a_photo_too_large_for_the_partition_is_told_what_would_do(cluster: Cluster) -> None:
+    """The failure names the photo as its owner does, and the --memory that would admit it."""
+    estimate = Estimate(memory_fixed_bytes=1536 * MIB, io_slots=1).to_header()
+    place = {"project": "p", "stage": "features", "item": "ab" * 32, "name": "Große Halle.jpg"}
+    cluster.send("noop", kwargs={"number": 1}, headers={"estimate": estimate, **place})
+    cluster.start_worker(single_node=True, memory_bytes=1024 * MIB)
+    report = wait_until(cluster.dead, "it is refused")[0]
+
+    assert report["name"] == "Große Halle.jpg"
+    assert report["cause"].startswith("needs 1.50 GiB, this node offers at most 0.50 GiB")
+    assert report["cure"] == "Resume the project with --memory 2048MiB or more."

@@ -22,7 +22,7 @@ TOO_LARGE = Decision(
         (refusals.undecodable("a", "no headers"), Reason.UNDECODABLE_MESSAGE, "cannot be read: no headers"),
         (refusals.positional_arguments("a"), Reason.INVALID_ARGUMENTS, "positional arguments"),
         (refusals.invalid_task("a"), Reason.INVALID_ARGUMENTS, "`expires`"),
-        (refusals.too_large(TOO_LARGE), Reason.NEEDS_BIGGER_NODE, "needs 9 GiB, has 2"),
+        (refusals.too_large(TOO_LARGE, "1920MiB"), Reason.NEEDS_BIGGER_NODE, "needs 9 GiB, has 2"),
         (refusals.unknown_task("a", "no.such"), Reason.UNKNOWN_TASK, "no.such is not known here"),
         (refusals.unknown_task("a", "b", "c"), Reason.UNKNOWN_TASK, "b does not belong into the queue c"),
         (refusals.too_many_lost_nodes("a", 10), Reason.WORKER_LOST, "10 nodes were lost"),
@@ -58,7 +58,7 @@ def test_a_text_from_outside_is_quoted_in_part_and_can_be_stored(
 
 def test_a_refusal_takes_the_name_of_its_item() -> None:
     """The head is known before the message is."""
-    failure = refusals.too_large(TOO_LARGE)
+    failure = refusals.too_large(TOO_LARGE, "1920MiB")
 
     named = refusals.named(failure, "IMG_1.jpg")
     assert named.name == "IMG_1.jpg"
