@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tasks.colmap_database import DatabaseImage, DatabasePair
-from tasks.inputs import read_features, read_input
+from tasks.inputs import read_features, read_input, read_photo_record
 from tasks.pair_jobs import matches_key
 from tasks.pairs import images_for_pairing
 from tasks.store import Project, Store
@@ -27,7 +27,7 @@ def database_images(store: Store, project: Project, *, with_descriptors: bool) -
     parameters = project.parameters.features
     for image_id, image in enumerate(images_for_pairing(project), start=1):
         features = read_features(store, image.content, parameters)
-        record = store.photo_record(image.content)
+        record = read_photo_record(store, image.content)
         is_sift = with_descriptors and parameters.extractor != "orb"
         yield DatabaseImage(
             image_id=image_id,

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     TOO_LARGE = "too_large"
     UNREADABLE = "unreadable"
     CHANGED_WHILE_COPYING = "changed_while_copying"
+    LOST = "lost"
     OUTSIDE_IMPORT_ROOTS = "outside_import_roots"
     INVALID_ARGUMENTS = "invalid_arguments"
     INVALID_ESTIMATE = "invalid_estimate"

@@ -8,7 +8,6 @@ Decoding, detection, memory and the set's file have their own modules:
 import io
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -17,9 +16,10 @@ from pydantic import Field, model_validator
 
 from governor.model import Grant
 from tasks.decoding import DecodingError, DetectionImage, decode_gray, shrink
-from tasks.errors import Failure, ItemError, MissingArtefactError, Reason
+from tasks.errors import Failure, ItemError, MissingArtefactError
 from tasks.feature_memory import ESTIMATES, features_estimate, peak_bound_bytes
 from tasks.feature_sets import FEATURE_KINDS, FEATURES_VERSION, features_key, publish_feature_set
+from tasks.inputs import checked_photo, read_photo_record
 from tasks.keypoints import extract
 from tasks.kind import Done, Failed, Kind, Needs, NotReady, Outcome, Payload
 from tasks.opencv_threads import opencv_threads
@@ -70,7 +70,7 @@ def _extract_one(
     key = features_key(payload.image, parameters)
     if store.has(key):
         return Done(recorded_items=0)
-    record = store.photo_record(payload.image)
+    record = read_photo_record(store, payload.image)
     if grant.memory_bytes < peak_bound_bytes(record, parameters):
         return Needs(estimate=features_estimate(record, parameters))
     try:
@@ -85,15 +85,8 @@ def _extract_one(
 def _detection_image(
     content: str, record: PhotoRecord, parameters: FeatureParameters, store: Store
 ) -> DetectionImage:
-    path = _checked_photo(content, store)
+    path = checked_photo(store, content)
     return shrink(decode_gray(path, record), parameters.max_image_size_px)
-
-
-def _checked_photo(content: str, store: Store) -> Path:
-    """Return a photo's file after checking its bytes: most damage to a JPEG decodes without complaint."""
-    if not store.photo_is_intact(content):
-        raise DecodingError(Reason.UNREADABLE, "its copy in the project store is damaged")
-    return store.photo_path(content)
 
 
 def _failure(payload: FeaturePayload, store: Store, error: DecodingError) -> Failure:

@@ -1,14 +1,18 @@
 """Decides the kind `import.images`: check a source file, copy it into the store, register it.
 
-Only header and end marker are looked at; what a full decode alone shows is
-found by the features kinds.
+A name that is registered already is imported to repair the store: from the
+store's own copy where that is whole, else from the source, which must still
+hold what was registered. Only header and end marker are looked at; what a full
+decode alone shows is found by the features kinds.
 """
 
 import hashlib
 import io
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image
@@ -17,9 +21,10 @@ from pydantic import field_validator
 from governor.model import Estimate, Grant
 from tasks.containers import ImageHeader, read_header
 from tasks.end_markers import ContainerError
-from tasks.errors import Failure, ItemError, Reason
+from tasks.errors import CorruptArtefactError, Failure, ItemError, MissingArtefactError, Reason
 from tasks.exif import read_shot
 from tasks.kind import Done, Failed, Kind, Outcome, Payload
+from tasks.regular_files import open_regular
 from tasks.store import PhotoRecord, Source, Store
 
 IMPORT_KIND = "import.images"
@@ -39,7 +44,9 @@ _CURES = {
     Reason.TOO_LARGE: "Shrink it to at most 100 megapixels.",
     Reason.UNREADABLE: "Check that the file can be opened, copy it again, or leave it out.",
     Reason.CHANGED_WHILE_COPYING: "Wait until nothing writes to it any more, then resume the project.",
+    Reason.LOST: "Put the original photo back there and resume the project, or go on without it.",
 }
+_NOT_THE_PHOTOS_FAULT = {Reason.OUTSIDE_IMPORT_ROOTS, Reason.CHANGED_WHILE_COPYING}
 
 
 class ImportPayload(Payload):
@@ -74,17 +81,62 @@ def run(payloads: Sequence[ImportPayload], _grant: Grant, store: Store) -> Itera
 
 def _import_one(payload: ImportPayload, store: Store) -> bool:
     """Import one file; True when its logical image is new to the project."""
+    project = store.project(payload.project)
+    content = project.registered_content(payload.name)
+    if content is None:
+        content = _import_source(payload, store)
+    elif not _is_whole_again(content, store):
+        _import_again(content, payload, store)
+    return project.register(payload.name, content)
+
+
+def _is_whole_again(content: str, store: Store) -> bool:
+    """Tell whether the store has a photo whole, its record read anew from the copy if need be."""
+    try:
+        if not store.photo_is_intact(content):
+            return False
+        if _has_readable_record(content, store):
+            return True
+        with open_regular(store.photo_path(content)) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            store.record_photo(content, _record(read_header(file, size_bytes), size_bytes))
+    except (MissingArtefactError, ItemError, ContainerError, OSError):
+        return False
+    return True
+
+
+def _has_readable_record(content: str, store: Store) -> bool:
+    """Tell whether a photo's record can be read; a damaged one is discarded."""
+    try:
+        store.photo_record(content)
+    except (MissingArtefactError, CorruptArtefactError):
+        store.discard_photo_record(content)
+        return False
+    return True
+
+
+def _import_again(content: str, payload: ImportPayload, store: Store) -> None:
+    """Bring a photo that the store has lost back from its source, which must still hold it."""
+    try:
+        _import_source(payload, store, expected=content)
+    except ItemError as error:
+        if error.failure.reason in _NOT_THE_PHOTOS_FAULT:
+            raise
+        raise ItemError(_lost(payload, error.failure)) from error
+
+
+def _import_source(payload: ImportPayload, store: Store, expected: str | None = None) -> str:
+    """Bring a source file into the store; return its content hash."""
     path = store.resolve_source(payload.source)
     try:
-        with path.open("rb") as file:
-            content = _take(file, path, payload, store)
+        with open_regular(path) as file:
+            return _take(file, path, payload, store, expected)
     except OSError as error:
         cause = f"it cannot be read ({error.strerror})"
         raise ItemError(_failure(payload, Reason.UNREADABLE, cause)) from error
-    return store.project(payload.project).register(payload.name, content)
 
 
-def _take(file: io.BufferedReader, path: Path, payload: ImportPayload, store: Store) -> str:
+def _take(file: BinaryIO, path: Path, payload: ImportPayload, store: Store, expected: str | None) -> str:
     """Bring an open source into the store; return its content hash."""
     before = os.fstat(file.fileno())
     try:
@@ -92,8 +144,10 @@ def _take(file: io.BufferedReader, path: Path, payload: ImportPayload, store: St
     except ContainerError as error:
         raise ItemError(_failure(payload, error.reason, error.cause)) from error
     file.seek(0)
-    content = hashlib.file_digest(file, "sha256").hexdigest()
-    if not (store.has_photo(content) and store.photo_is_intact(content)):
+    content = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    if expected not in {None, content}:
+        raise ItemError(_failure(payload, Reason.LOST, "it has changed since it was imported"))
+    if not _is_stored(content, store):
         store.discard_photo(content)
         _store(file, path, content, payload, store)
         store.record_photo(content, _record(header, before.st_size))
@@ -103,7 +157,13 @@ def _take(file: io.BufferedReader, path: Path, payload: ImportPayload, store: St
     return content
 
 
-def _store(file: io.BufferedReader, path: Path, content: str, payload: ImportPayload, store: Store) -> None:
+def _is_stored(content: str, store: Store) -> bool:
+    return (
+        store.has_photo(content) and store.photo_is_intact(content) and _has_readable_record(content, store)
+    )
+
+
+def _store(file: BinaryIO, path: Path, content: str, payload: ImportPayload, store: Store) -> None:
     if payload.link:
         store.link_photo(content, path)
         return
@@ -137,9 +197,23 @@ def _failure(payload: ImportPayload, reason: Reason, cause: str) -> Failure:
     return Failure(
         name=payload.name,
         reason=reason,
-        cause=f"{payload.name} cannot be imported: {cause}.",
+        cause=f"{_prefix(payload)}{cause}.",
         cure=f"{payload.source}: {_CURES[reason]}",
     )
+
+
+def _lost(payload: ImportPayload, failure: Failure) -> Failure:
+    why = failure.cause.removeprefix(_prefix(payload))
+    return replace(
+        failure,
+        reason=Reason.LOST,
+        cause=f"{payload.name} is lost: what the project has of it is damaged or gone; the original: {why}",
+        cure=f"{payload.source}: {_CURES[Reason.LOST]}",
+    )
+
+
+def _prefix(payload: ImportPayload) -> str:
+    return f"{payload.name} cannot be imported: "
 
 
 def _changed(payload: ImportPayload) -> Failure:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pycolmap
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tasks.errors import CorruptArtefactError
 from tasks.georeference import Georeference
 from tasks.mapping import registered_names
 from tasks.two_view import TwoViewConfig
@@ -65,8 +66,15 @@ def write_report(folder: Path, report: ModelReport) -> None:
 
 
 def read_report(folder: Path) -> ModelReport:
-    """Read the report of a model folder."""
-    return ModelReport.model_validate_json((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    """Read the report of a model folder.
+
+    Raises:
+        CorruptArtefactError: there is none, or of another form.
+    """
+    try:
+        return ModelReport.model_validate_json((folder / SUMMARY_FILE).read_bytes())
+    except (FileNotFoundError, ValidationError) as error:
+        raise CorruptArtefactError(f"{folder / SUMMARY_FILE} is no report of models") from error
 
 
 def reason_for_no_model(

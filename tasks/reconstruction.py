@@ -16,6 +16,7 @@ from tasks.colmap_database import write_database
 from tasks.colmap_inputs import database_images, database_pairs
 from tasks.errors import CorruptArtefactError, ItemError, MissingArtefactError
 from tasks.georeference import georeference
+from tasks.inputs import read_photo_record
 from tasks.kind import Done, Job, Kind, Needs, NotReady, Outcome, Payload
 from tasks.mapping import MappedModels, map_database
 from tasks.model_memory import MappingSize, model_estimate
@@ -76,7 +77,7 @@ def mapping_size(store: Store, project: Project) -> MappingSize:
         MissingArtefactError: a pair's geometry is not (any longer) there.
     """
     images = images_for_pairing(project)
-    records = [store.photo_record(image.content) for image in images]
+    records = [read_photo_record(store, image.content) for image in images]
     inliers = [len(pair.inliers) for pair in verified_pairs(store, project)]
     return MappingSize(
         images=len(images),
@@ -192,7 +193,7 @@ def _reason(store: Store, project: Project, largest_part: int) -> str:
 
 
 def _positions(store: Store, project: Project) -> dict[str, Gps]:
-    records = {image.name: store.photo_record(image.content) for image in images_for_pairing(project)}
+    records = {image.name: read_photo_record(store, image.content) for image in images_for_pairing(project)}
     return {name: record.gps for name, record in records.items() if record.gps is not None}
 
 

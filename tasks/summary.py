@@ -1,75 +1,107 @@
-"""Reads what a project has come to, from its store alone.
+"""Reads what a project has come to, from its store alone and without changing it.
 
-Does not cover what only the queue knows (batches, retries, durations).
+What is damaged counts as not there: whoever resumes the project makes it
+again. Does not cover what only the queue knows (batches, retries, durations).
 """
 
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from tasks.errors import MissingArtefactError
+from tasks.errors import CorruptArtefactError, MissingArtefactError
 from tasks.feature_sets import features_key
-from tasks.inputs import read_features
-from tasks.pairs import candidate_pairs
+from tasks.pair_jobs import pair_item, project_verification_key
+from tasks.pairs import images_for_pairing, pairing_of
 from tasks.reconstruction import model_report
-from tasks.store import Project, Store
+from tasks.store import ArtefactKey, Project, Store
 from tasks.tracks import tracks_key
-from tasks.verification import verified_pairs
+
+Value = TypeVar("Value")
 
 
 def summarise(store: Store, project: Project) -> dict[str, Any]:
-    """Return counts and results of a project, finished or not, ready for JSON."""
+    """Return counts and results of a project, finished or not, ready for JSON.
+
+    Raises:
+        StoreError: the store cannot be read; damage in it is no error.
+    """
+    store = store.keeping_damage()
     failures = project.failures()
+    # A photo that is lost fails twice: at import, and where its features are needed.
+    photos_failed = {failure.name for stage, _, failure in failures if stage in {"import", "features"}}
     return {
         "project": project.id,
-        "images": {
-            "imported": len(project.images()),
-            "failed": sum(stage in {"import", "features"} for stage, _, _ in failures),
-        },
+        "images": {"imported": len(project.images()), "failed": len(photos_failed)},
         "features": _feature_count(store, project),
         **_pair_counts(store, project),
         **_track_counts(store, project),
         **_models(store, project),
-        "failures": [failure.to_dict() for _, _, failure in failures],
+        "failures": [failure.to_dict() for failure in dict.fromkeys(failure for *_, failure in failures)],
     }
 
 
 def _feature_count(store: Store, project: Project) -> int:
     parameters = project.parameters.features
-    contents = [image.content for image in project.images()]
-    return sum(
-        len(read_features(store, content, parameters).keypoints)
-        for content in contents
-        if store.has(features_key(content, parameters))
-    )
+    keys = (features_key(image.content, parameters) for image in project.images())
+    return sum(_rows(store, key, "keypoints") for key in keys)
 
 
 def _pair_counts(store: Store, project: Project) -> dict[str, int]:
-    counts = {"pairs": 0, "verified_pairs": 0}
-    with suppress(MissingArtefactError):  # Not that far yet.
-        counts["pairs"] = len(candidate_pairs(store, project))
-        counts["verified_pairs"] = sum(len(pair.inliers) > 0 for pair in verified_pairs(store, project))
-    return counts
+    pairing = pairing_of(project)
+    failed = {item for stage, item, _ in project.failures() if stage in {"match", "verify"}}
+    pairs = [
+        (image.content, right)
+        for image in pairing.images
+        if _rows(store, pairing.key(image.content), "right") > 0
+        for right in pairing.partners(image.content)
+    ]
+    verified = sum(
+        _rows(store, project_verification_key(project, *pair), "inliers") > 0
+        for pair in pairs
+        if pair_item(*pair) not in failed
+    )
+    return {"pairs": len(pairs), "verified_pairs": verified}
 
 
 def _track_counts(store: Store, project: Project) -> dict[str, Any]:
-    try:
-        key = tracks_key(store, project)
-        tracks = store.read(key).arrays
-    except MissingArtefactError:
+    key = _unless_damaged(lambda: tracks_key(store, project))
+    if key is None or not store.is_intact(key):
         return {"tracks": 0, "observations": 0, "tracks_sha256": None}
     return {
-        "tracks": len(tracks["offsets"]) - 1,
-        "observations": len(tracks["image"]),
-        "tracks_sha256": store.sha256(key),
+        "tracks": max(0, _rows(store, key, "offsets") - 1),
+        "observations": _rows(store, key, "image"),
+        "tracks_sha256": _unless_damaged(lambda: store.sha256(key)),
     }
 
 
 def _models(store: Store, project: Project) -> dict[str, Any]:
-    try:
-        report = model_report(store, project)
-    except MissingArtefactError:
-        return {"models": [], "model_reason": None}
+    report = _unless_damaged(lambda: model_report(store, project))
+    if report is None:
+        return {"models": [], "model_reason": _reason_before_the_model(project)}
     return {
         "models": [model.model_dump(mode="json") for model in report.models],
         "model_reason": report.reason,
     }
+
+
+def _reason_before_the_model(project: Project) -> str | None:
+    """Say why there will be no model; None where there may be one yet."""
+    failed = {stage: failure for stage, _, failure in project.failures() if stage in {"tracks", "model"}}
+    if failed:
+        return next(iter(failed.values())).cause
+    tried = project.failed_items("import") | project.registrations().keys()
+    if project.sources and not images_for_pairing(project) and all(s.name in tried for s in project.sources):
+        return f"None of the {len(project.sources)} photos could be used."
+    return None
+
+
+def _rows(store: Store, key: ArtefactKey, array: str) -> int:
+    """Return the length of an artefact's array; 0 where it is missing or damaged."""
+    shapes = _unless_damaged(lambda: store.shapes(key)) or {}
+    return shapes.get(array, (0,))[0]
+
+
+def _unless_damaged(read: Callable[[], Value]) -> Value | None:
+    try:
+        return read()
+    except (MissingArtefactError, CorruptArtefactError):
+        return None

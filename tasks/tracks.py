@@ -162,14 +162,28 @@ def _positions_px(
     image: NDArray[np.uint32],
     feature: NDArray[np.uint32],
 ) -> NDArray[np.float32]:
+    """Return where each observation is.
+
+    Raises:
+        MissingArtefactError: a feature set is lost; all others were read too, so
+            that every damaged one is discarded now and one repair is enough.
+    """
     xy = np.empty((len(image), 2), np.float32)
+    lost: MissingArtefactError | None = None
     by_image = np.argsort(image, kind="stable")
     ends = np.searchsorted(image[by_image], np.arange(len(images) + 1))
     for position, entry in enumerate(images):
         seen = by_image[ends[position] : ends[position + 1]]
-        if len(seen):
+        if not len(seen):
+            continue
+        try:
             features = read_features(store, entry.content, project.parameters.features)
+        except MissingArtefactError as error:
+            lost = error
+        else:
             xy[seen] = features.keypoints[feature[seen], :2]
+    if lost is not None:
+        raise lost
     return xy
 
 

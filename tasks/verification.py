@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from governor.model import Estimate, Grant
 from tasks.errors import MissingArtefactError
-from tasks.inputs import read_features, read_input
+from tasks.inputs import read_features, read_input, read_photo_record
 from tasks.kind import Done, Kind, NotReady, Outcome
 from tasks.pair_jobs import (
     MATCH_STAGE,
@@ -75,9 +75,19 @@ def inlier_edge_count(store: Store, project: Project) -> int:
     """Return the number of inlier matches of all verified pairs: the E of the track estimate.
 
     Raises:
-        MissingArtefactError: as :func:`verified_pairs`.
+        MissingArtefactError: as :func:`verified_pairs`; all others were read too,
+            so that every damaged one is discarded now and one repair is enough.
     """
-    return sum(len(pair.inliers) for pair in verified_pairs(store, project))
+    count = 0
+    lost: MissingArtefactError | None = None
+    for left, right in verifiable_pairs(store, project):
+        try:
+            count += len(_read_verified(store, project_verification_key(project, left, right)).inliers)
+        except MissingArtefactError as error:
+            lost = error
+    if lost is not None:
+        raise lost
+    return count
 
 
 def run_verification(payloads: Sequence[VerifyPayload], grant: Grant, store: Store) -> Iterator[Outcome]:
@@ -119,7 +129,7 @@ def _matched_points(
 
 
 def _view(store: Store, content: str) -> View:
-    record = store.photo_record(content)
+    record = read_photo_record(store, content)
     return View(
         width_px=record.width_px,
         height_px=record.height_px,

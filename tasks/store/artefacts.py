@@ -34,7 +34,7 @@ from tasks.store import publication
 from tasks.store.canonical import Json
 from tasks.store.keys import ArtefactKey
 from tasks.store.publication import plain_store_errors, write_bytes
-from tasks.store.tensors import Artefact, file_sha256, read_tensors, write_tensors
+from tasks.store.tensors import Artefact, file_sha256, read_shapes, read_tensors, write_tensors
 
 SUMS_NAME = "SHA256SUMS"
 
@@ -93,6 +93,29 @@ class Artefacts:
         if digest.hexdigest() != expected:
             raise CorruptArtefactError(f"{_file(place)} does not match its checksum")
         return artefact
+
+    def shapes(self, key: ArtefactKey) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each array, from the file's header alone; errors as :meth:`read`."""
+        place = self._place(key)
+        self.sha256(key)  # Without its sidecar it is not published.
+        with plain_store_errors(_file(place)):
+            try:
+                with _file(place).open("rb") as file:
+                    return read_shapes(file, os.fstat(file.fileno()).st_size)
+            except FileNotFoundError as error:
+                raise self._missing(key) from error
+            except CorruptArtefactError as error:
+                raise CorruptArtefactError(f"{_file(place)} is damaged: {error}") from error
+
+    def is_intact(self, key: ArtefactKey) -> bool:
+        """Tell whether an artefact's file is there and matches its sidecar (reads it in chunks)."""
+        place = self._place(key)
+        with plain_store_errors(_file(place)):
+            try:
+                return file_sha256(_file(place)) == self.sha256(key)
+            except (FileNotFoundError, MissingArtefactError, CorruptArtefactError):
+                self._check_root()
+                return False
 
     def sha256(self, key: ArtefactKey) -> str:
         """Return the SHA-256 of an artefact's file as its sidecar states it.

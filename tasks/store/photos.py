@@ -13,7 +13,14 @@ from typing import BinaryIO, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tasks.errors import Failure, ItemError, MissingArtefactError, Reason, StoreError
+from tasks.errors import (
+    CorruptArtefactError,
+    Failure,
+    ItemError,
+    MissingArtefactError,
+    Reason,
+    StoreError,
+)
 from tasks.store.canonical import canonical_json
 from tasks.store.keys import is_sha256
 from tasks.store.publication import (
@@ -114,13 +121,17 @@ class Photos:
 
     def has(self, content: str) -> bool:
         """Tell whether a photo and its record are there (a linked file: unchanged)."""
-        if not _record_place(self._place(content)).is_file():
+        if not self.has_record(content):
             return False
         try:
             self.path(content)
         except (MissingArtefactError, ItemError):
             return False
         return True
+
+    def has_record(self, content: str) -> bool:
+        """Tell whether a photo's record is there, whatever has become of its bytes."""
+        return _record_place(self._place(content)).is_file()
 
     def copy(self, content: str, source: BinaryIO) -> bool:
         """Copy the rest of ``source`` as the photo ``content``.
@@ -179,13 +190,14 @@ class Photos:
 
         Raises:
             MissingArtefactError: no such photo.
+            CorruptArtefactError: the record is damaged: :meth:`discard_record`, import again.
             StoreError: the record cannot be read.
         """
         place = _record_place(self._place(content))
         try:
             return PhotoRecord.model_validate_json(_read_bytes(place, content))
         except ValidationError as error:
-            raise StoreError(f"the record {place} is damaged; remove it and import again") from error
+            raise CorruptArtefactError(f"the record {place} is damaged") from error
 
     def is_intact(self, content: str) -> bool:
         """Tell whether a photo's bytes still hash to its name (reads the whole file)."""
@@ -200,8 +212,17 @@ class Photos:
             for path in (_record_place(place), _link_place(place), place):
                 path.unlink(missing_ok=True)
 
+    def discard_record(self, content: str) -> None:
+        """Remove a damaged record; the photo's bytes stay, to be recorded anew."""
+        place = _record_place(self._place(content))
+        with plain_store_errors(place):
+            place.unlink(missing_ok=True)
+
     def _linked_path(self, content: str, link_place: Path) -> Path:
-        link = _Link.model_validate_json(_read_bytes(link_place, content))
+        try:
+            link = _Link.model_validate_json(_read_bytes(link_place, content))
+        except ValidationError as error:
+            raise MissingArtefactError(f"the link {link_place} is damaged; import the photo again") from error
         path = Path(link.path)
         try:
             now = _Link.to_file(path)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from tasks.errors import Failure, MissingArtefactError, ProjectError, Reason
 from tasks.parameters import ProjectParameters
 from tasks.store.canonical import Json, canonical_json
+from tasks.store.keys import is_sha256
 from tasks.store.publication import (
     TEMPORARY_PREFIX,
     make_folder,
@@ -116,19 +117,41 @@ class Project:
     def register(self, name: str, content: str) -> bool:
         """Register a source name's content; True when its logical image is new to the project.
 
-        A name keeps the content it was first registered with.
+        A name keeps the content it was first registered with, unless that registration is damaged.
         """
-        self._publish(
-            self.path / "registrations" / _file_name(name),
-            canonical_json({"name": name, "content": content}),
-        )
+        path = self._registration_file(name)
+        text = canonical_json({"name": name, "content": content})
+        if not self._publish(path, text) and _registration(self._read_or_none(path)) is None:
+            self._replace(path, text)
+            self._index_file.unlink(missing_ok=True)
         # Second, so that a crash in between cannot lose the count.
         return self._publish(self.path / "images" / content, "")
 
     def registrations(self) -> dict[str, str]:
-        """Return the content of every registered source name."""
-        entries = [self._read(path) for path in _files_in(self.path / "registrations")]
-        return {entry["name"]: entry["content"] for entry in entries}
+        """Return the content of every registered source name; damaged registrations count as absent."""
+        indexed = self._indexed_registrations()
+        entries = (
+            indexed.get(path.name) or _registration(self._read_or_none(path))
+            for path in _files_in(self.path / "registrations")
+        )
+        return dict(entry for entry in entries if entry is not None)
+
+    def registered_content(self, name: str) -> str | None:
+        """Return the content that one source name is registered with; None when it is not."""
+        entry = _registration(self._read_or_none(self._registration_file(name)))
+        return None if entry is None else entry[1]
+
+    def index_registrations(self) -> None:
+        """Write all registrations into one file as well, so that reading them costs one reading.
+
+        The index only saves time: a name that is not in it is read from its
+        own file, and one whose own file is gone does not count.
+        """
+        registrations = self.registrations()
+        if len(self._indexed_registrations()) == len(registrations):
+            return
+        index = {_file_name(name): [name, content] for name, content in registrations.items()}
+        self._replace(self._index_file, canonical_json(index))
 
     def images(self) -> tuple[ProjectImage, ...]:
         """Return the logical images sorted by name, each content once under its smallest name."""
@@ -146,12 +169,9 @@ class Project:
         self._replace(path, text)
 
     def failures(self) -> list[tuple[str, str, Failure]]:
-        """Return (stage, item, failure) of every quarantined item, sorted."""
-        entries = [self._read(path) for path in _files_in(self.path / "failures")]
-        return sorted(
-            ((entry["stage"], entry["item"], _failure_from_dict(entry["failure"])) for entry in entries),
-            key=lambda entry: entry[:2],
-        )
+        """Return (stage, item, failure) of every quarantined item, sorted; damaged ones do not count."""
+        entries = (_failure_entry(self._read_or_none(path)) for path in _files_in(self.path / "failures"))
+        return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry[:2])
 
     def failed_items(self, stage: str) -> set[str]:
         """Return the quarantined items of one stage."""
@@ -184,6 +204,21 @@ class Project:
     def _settings(self) -> dict[str, Any]:
         return dict(self._read(self._project_file))
 
+    @property
+    def _index_file(self) -> Path:
+        return self.path / "registrations.json"
+
+    def _registration_file(self, name: str) -> Path:
+        return self.path / "registrations" / _file_name(name)
+
+    def _indexed_registrations(self) -> dict[str, tuple[str, str]]:
+        """Return (name, content) by the name of the registration's own file."""
+        index = self._read_or_none(self._index_file)
+        try:
+            return {file: (name, content) for file, (name, content) in index.items()}
+        except (AttributeError, TypeError, ValueError):
+            return {}
+
     def _check_same(self, wanted: dict[str, Any]) -> None:
         names = {"parameters": "parameters", "sources_sha256": "photos", "link": "--link setting"}
         stored = self._read(self._project_file)
@@ -215,6 +250,28 @@ class Project:
                 raise MissingArtefactError(f"{path.name} of project {self.id} is not there") from error
             except ValueError as error:
                 raise ProjectError(f"{path} is damaged: {error}") from error
+
+    def _read_or_none(self, path: Path) -> Any:
+        """Read what can be made again; None when it is absent or damaged."""
+        try:
+            return self._read(path)
+        except (MissingArtefactError, ProjectError):
+            return None
+
+
+def _registration(entry: Any) -> tuple[str, str] | None:
+    try:
+        name, content = entry["name"], entry["content"]
+    except (TypeError, KeyError):
+        return None
+    return (name, content) if isinstance(name, str) and is_sha256(str(content)) else None
+
+
+def _failure_entry(entry: Any) -> tuple[str, str, Failure] | None:
+    try:
+        return entry["stage"], entry["item"], _failure_from_dict(entry["failure"])
+    except (TypeError, KeyError, ValueError):
+        return None
 
 
 def _sources_text(sources: Sequence[Source]) -> str:

@@ -34,6 +34,13 @@ class Store:
         self.import_roots = tuple(import_roots)
         self._photos = Photos(root)
         self._artefacts = Artefacts(root)
+        self._keeps_damage = False
+
+    def keeping_damage(self) -> "Store":
+        """Return the same store for somebody who only looks: what is damaged is not discarded."""
+        store = Store(self.root, self.import_roots)
+        store._keeps_damage = True
+        return store
 
     def create(self) -> None:
         """Create the store's folder. Only here: a missing one elsewhere is an error."""
@@ -84,6 +91,10 @@ class Store:
         """Tell whether a photo and its record are there."""
         return self._photos.has(content)
 
+    def has_photo_record(self, content: str) -> bool:
+        """Tell whether a photo's record is there; its bytes may be lost."""
+        return self._photos.has_record(content)
+
     def copy_photo(self, content: str, source: BinaryIO) -> bool:
         """Copy the rest of ``source`` as a photo; False when its bytes do not hash to ``content``."""
         return self._photos.copy(content, source)
@@ -110,6 +121,7 @@ class Store:
 
         Raises:
             MissingArtefactError: no such photo.
+            CorruptArtefactError: the record is damaged: :meth:`discard_photo_record` it, import again.
         """
         return self._photos.read_record(content)
 
@@ -119,7 +131,13 @@ class Store:
 
     def discard_photo(self, content: str) -> None:
         """Take a damaged photo out of the store; a linked file itself is not touched."""
-        self._photos.discard(content)
+        if not self._keeps_damage:
+            self._photos.discard(content)
+
+    def discard_photo_record(self, content: str) -> None:
+        """Remove a photo's damaged record; its bytes stay, to be recorded anew."""
+        if not self._keeps_damage:
+            self._photos.discard_record(content)
 
     def has(self, key: ArtefactKey) -> bool:
         """Tell whether an artefact (file with sidecar, or folder) is published."""
@@ -140,13 +158,27 @@ class Store:
         """
         return self._artefacts.read(key)
 
+    def shapes(self, key: ArtefactKey) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each array of an artefact without reading or checking its data.
+
+        Raises:
+            MissingArtefactError: it is not published.
+            CorruptArtefactError: its header cannot be read.
+        """
+        return self._artefacts.shapes(key)
+
+    def is_intact(self, key: ArtefactKey) -> bool:
+        """Tell whether an artefact is there and matches its checksum (reads the whole file)."""
+        return self._artefacts.is_intact(key)
+
     def sha256(self, key: ArtefactKey) -> str:
         """Return the SHA-256 of an artefact's file."""
         return self._artefacts.sha256(key)
 
     def discard(self, key: ArtefactKey) -> None:
         """Remove a damaged artefact, so that it counts as absent."""
-        self._artefacts.discard(key)
+        if not self._keeps_damage:
+            self._artefacts.discard(key)
 
     def publish_folder(self, key: ArtefactKey, fill: Callable[[Path], None]) -> Path:
         """Let ``fill`` write files into a fresh folder and publish it; what is there already stays."""

@@ -107,6 +107,16 @@ def read_tensors(file: BinaryIO, size_bytes: int, digest: Hash) -> Artefact:
     return Artefact(arrays=arrays, metadata=header.metadata)
 
 
+def read_shapes(file: BinaryIO, size_bytes: int) -> dict[str, tuple[int, ...]]:
+    """Read the shape of every array from the header alone; the data are neither read nor checked.
+
+    Raises:
+        CorruptArtefactError: the file is torn or is not of this form.
+    """
+    header = _read_header(file, size_bytes, hashlib.sha256())
+    return {entry.name: entry.shape for entry in header.entries}
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, read in chunks."""
     digest = hashlib.sha256()

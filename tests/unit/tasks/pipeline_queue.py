@@ -5,14 +5,17 @@ here knows Redis.
 """
 
 import hashlib
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from tasks.expand import EXPAND_KIND, ExpandPayload, expand_job, run
+from tasks.errors import MissingArtefactError
+from tasks.expand import EXPAND_KIND, ExpandPayload, Phase, expand_job, run
 from tasks.feature_sets import FeatureSet, features_key, publish_feature_set
+from tasks.inputs import checked_photo, read_photo_record
 from tasks.kind import Done, Failed, Job, NotReady, Outcome
 from tasks.pair_jobs import MatchPayload, VerifyPayload, matches_key, verification_job, verification_key
 from tasks.pairs import PairsPayload, run_pairs
@@ -52,7 +55,7 @@ class PipelineQueue:
         """Return the stages in the order in which they were first reached."""
         return list(dict.fromkeys(job.stage for job in self.executed))
 
-    def start(self, until: str = "model") -> None:
+    def start(self, until: Phase = "model") -> None:
         """Push the first plan."""
         self._push(expand_job(ExpandPayload(project=self.project.id, until=until)))
 
@@ -121,12 +124,20 @@ def content_of(name: str) -> str:
 
 def _import(queue: PipelineQueue, job: Job) -> Outcome:
     content = content_of(job.item)
+    if not (queue.store.has_photo(content) and queue.store.photo_is_intact(content)):
+        queue.store.discard_photo(content)
+        queue.store.copy_photo(content, io.BytesIO(job.item.encode()))
     queue.store.record_photo(content, _RECORD)
     queue.project.register(job.item, content)
     return Done()
 
 
 def _features(queue: PipelineQueue, job: Job) -> Outcome:
+    try:
+        read_photo_record(queue.store, job.item)
+        checked_photo(queue.store, job.item)
+    except MissingArtefactError as error:
+        return NotReady(cause=str(error))
     features = FeatureSet(
         extractor="rootsift",
         width_px=64,

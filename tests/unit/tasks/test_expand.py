@@ -1,23 +1,29 @@
 """The planner finds from the store alone what a project needs next, and always comes to an end."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tasks import expand
 from tasks.errors import Failure, Reason
-from tasks.expand import MAX_STALLS, PHASES, ExpandPayload, expand_job, features_job, run
+from tasks.expand import PHASES, ExpandPayload, Phase, expand_job, run
 from tasks.feature_memory import ESTIMATES, features_estimate
 from tasks.feature_sets import features_key
 from tasks.kind import Done, Failed, Job, NotReady, Outcome
+from tasks.lacking import features_job
+from tasks.looks import MAX_STALLS, History
 from tasks.pair_jobs import project_verification_key
-from tasks.pairs import pairing_of
+from tasks.pairs import images_for_pairing, pairing_of
 from tasks.reconstruction import model_key
-from tasks.store import ArtefactKey, PhotoRecord
+from tasks.store import ArtefactKey, PhotoRecord, Project
+from tasks.store.artefacts import Artefacts
+from tasks.store.photos import Photos
 from tasks.tracks import tracks_key
 from tests.unit.tasks.pipeline_queue import PipelineQueue, content_of, new_queue
 from tests.unit.tasks.scene_store import GRANT
@@ -58,7 +64,7 @@ def successor(outcome: Done) -> ExpandPayload:
     return ExpandPayload.model_validate(outcome.continuation.payload)
 
 
-def finish(queue: PipelineQueue, until: str = "model") -> None:
+def finish(queue: PipelineQueue, until: Phase = "model") -> None:
     """Run a project to its end."""
     queue.start(until)
     queue.run_to_the_end()
@@ -89,7 +95,7 @@ def _places(stages: list[str], stage: str) -> list[int]:
 
 
 @pytest.mark.parametrize("until", PHASES)
-def test_nothing_runs_beyond_the_last_phase_asked_for(queue: PipelineQueue, until: str) -> None:
+def test_nothing_runs_beyond_the_last_phase_asked_for(queue: PipelineQueue, until: Phase) -> None:
     """`until` names the last one that runs."""
     finish(queue, until)
 
@@ -115,7 +121,7 @@ def test_a_finished_project_is_done_at_once(queue: PipelineQueue) -> None:
 
 
 @pytest.mark.parametrize("until", PHASES[:-1])
-def test_a_resumed_project_skips_what_is_there(queue: PipelineQueue, until: str) -> None:
+def test_a_resumed_project_skips_what_is_there(queue: PipelineQueue, until: Phase) -> None:
     """The phases behind are neither planned nor run again."""
     finish(queue, until)
     queue.executed.clear()
@@ -173,13 +179,68 @@ def test_a_phase_that_fills_its_window_exactly_is_looked_at_once_more(
     finish(queue)
 
 
-def test_the_cursor_counts_for_its_own_phase_only(queue: PipelineQueue) -> None:
-    """What an earlier phase lacks is found though the cut was in a later one."""
+def test_what_an_earlier_phase_lacks_is_found_by_the_next_look_from_the_start(queue: PipelineQueue) -> None:
+    """A window in the middle of a phase looks at nothing else."""
     finish(queue, "features")
     shutil.rmtree(queue.project.path / "registrations")
     outcome = plan(queue, phase="features", cursor=1)
+    following = plan(queue, **successor(outcome).model_dump(exclude={"project"}))
 
-    assert [job.stage for job in outcome.follow_ups] == ["import"] * 3
+    assert outcome.follow_ups == ()
+    assert [job.stage for job in following.follow_ups] == ["import"] * 3
+
+
+class LookUps:
+    """Counts what is looked up in the store."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        for owner, name in ((Artefacts, "has"), (Photos, "has"), (Photos, "has_record"), (Project, "_read")):
+            monkeypatch.setattr(owner, name, self._counting(getattr(owner, name)))
+
+    def _counting(self, look_up: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*arguments: Any) -> Any:
+            self.count += 1
+            return look_up(*arguments)
+
+        return counting
+
+
+@pytest.mark.parametrize("phase", ["import", "features", "matching"])
+def test_a_window_costs_no_look_ups_for_the_sources_before_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_windows: None,  # noqa: ARG001
+    phase: Phase,
+) -> None:
+    """The end of 24 photos costs no more than the end of 6; what is registered is read at once."""
+    costs = []
+    for images in (6, 24):
+        queue = new_queue(tmp_path / str(images), images=images)
+        finish(queue, phase)
+        with monkeypatch.context() as patch:
+            look_ups = LookUps(patch)
+            plan(queue, phase=phase, cursor=images)
+        costs.append(look_ups.count)
+
+    assert costs[0] == costs[1]
+
+
+def test_looking_at_a_project_costs_as_much_as_it_is_large(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_windows: None,  # noqa: ARG001
+) -> None:
+    """Twice the photos in windows of two: twice the look-ups, not four times."""
+    costs = []
+    for images in (16, 32):
+        queue = new_queue(tmp_path / str(images), images=images)
+        with monkeypatch.context() as patch:
+            look_ups = LookUps(patch)
+            finish(queue, "features")
+        costs.append(look_ups.count)
+
+    assert costs[1] <= 2 * costs[0]
 
 
 def test_pairs_not_generated_yet_weigh_as_many_as_they_will_be(tmp_path: Path, small_windows: None) -> None:  # noqa: ARG001
@@ -229,12 +290,14 @@ def _failed(job: Job) -> Outcome:
     return Failed(failure=Failure(name=job.item, reason=Reason.UNREADABLE, cause="told to", cure="none"))
 
 
-def test_a_project_whose_photos_all_fail_is_done(queue: PipelineQueue) -> None:
-    """No image, no model, no endless planning."""
-    queue.instead["import"] = _failed
+@pytest.mark.parametrize("stage", ["import", "features"])
+def test_a_project_whose_photos_all_fail_is_done(queue: PipelineQueue, stage: str) -> None:
+    """No image, no tracks, no model, no endless planning."""
+    queue.instead[stage] = _failed
     finish(queue)
 
-    assert queue.executed_stages == ["import"]
+    assert queue.executed_stages[-1] == stage
+    assert len(queue.project.failures()) == 3
 
 
 def test_a_cleared_failure_is_planned_again(queue: PipelineQueue) -> None:
@@ -299,7 +362,134 @@ def test_a_stage_that_leaves_no_results_ends_in_recorded_failures(queue: Pipelin
     ]
     assert sorted(set(ran)) == sorted(item for item, _ in failures)
     assert {reason for _, reason in failures} == {Reason.INTERNAL_ERROR}
-    assert {ran.count(item) for item in ran} == {MAX_STALLS}
+    # The first match and verify jobs are follow-ups: planned by nobody, they come on top.
+    follow_ups = int(stage in {"match", "verify"})
+    assert {ran.count(item) for item in ran} == {MAX_STALLS + follow_ups}
+
+
+@pytest.mark.parametrize("stage", ["import", "features", "match"])
+def test_a_stall_of_many_windows_ends_in_recorded_failures(
+    tmp_path: Path,
+    small_windows: None,  # noqa: ARG001
+    stage: str,
+) -> None:
+    """However many windows one look takes, looks are compared as a whole."""
+    queue = new_queue(tmp_path, images=5)
+    queue.instead[stage] = lambda _job: Done()
+    finish(queue)
+
+    failed = {item for failed_stage, item, _ in queue.project.failures() if failed_stage == stage}
+    assert failed == {job.item for job in queue.executed if job.stage == stage}
+
+
+def test_a_stall_that_takes_turns_between_two_phases_comes_to_an_end(queue: PipelineQueue) -> None:
+    """Features that are lost whenever a pair is matched."""
+    lost = content_of("001.jpg")
+
+    def lose_features(job: Job) -> Outcome:
+        if lost not in job.item:
+            return queue.do(job)
+        queue.store.discard(features_key(lost, queue.project.parameters.features))
+        return NotReady(cause="lost")
+
+    queue.instead["match"] = lose_features
+    finish(queue)
+
+    assert {failure.reason for _, _, failure in queue.project.failures()} == {Reason.INTERNAL_ERROR}
+    assert queue.store.folder(model_key(queue.store, queue.project)) is not None
+
+
+def test_damage_found_one_by_one_is_never_given_up(tmp_path: Path) -> None:
+    """Eight times the tracks meet another set of features that is lost."""
+    queue = new_queue(tmp_path, images=8)
+    waiting = [content_of(source.name) for source in queue.project.sources]
+
+    def meet_damage(job: Job) -> Outcome:
+        if not waiting:
+            return queue.do(job)
+        queue.store.discard(features_key(waiting.pop(), queue.project.parameters.features))
+        return NotReady(cause="lost")
+
+    queue.instead["tracks"] = meet_damage
+    finish(queue)
+
+    assert queue.project.failures() == []
+    _assert_complete(queue)
+
+
+def test_all_damaged_geometries_are_repaired_by_one_look(queue: PipelineQueue) -> None:
+    """Counting inliers goes on after the first."""
+    finish(queue, "matching")
+    contents = sorted(image.content for image in queue.project.images())
+    for pair in ((0, 1), (0, 2), (1, 2)):
+        damage(queue, project_verification_key(queue.project, *(contents[number] for number in pair)))
+    looked = len(queue.phases)
+    finish(queue, "tracks")
+
+    assert queue.phases[looked:] == ["matching", "tracks", "done"]
+
+
+@pytest.mark.parametrize("field", ["until", "phase"])
+def test_a_phase_that_there_is_not_is_refused(field: str) -> None:
+    """Before it has failed a project."""
+    with pytest.raises(ValidationError, match=field):
+        ExpandPayload.model_validate({"project": "tiny", field: "dense"})
+
+
+@pytest.mark.parametrize("suffix", ["", ".json"])
+@pytest.mark.parametrize("until", ["import", "features", "matching"])
+def test_a_photo_that_the_store_has_lost_is_imported_again(
+    queue: PipelineQueue, until: Phase, suffix: str
+) -> None:
+    """Its bytes or its record: a registration alone is no photo."""
+    finish(queue, until)
+    queue.executed.clear()
+    next(queue.store.root.glob(f"photos/*/{content_of('001.jpg')}{suffix}")).unlink()
+    finish(queue)
+
+    assert [job.item for job in queue.executed if job.stage == "import"] == ["001.jpg"]
+    assert queue.project.failures() == []
+    _assert_complete(queue)
+
+
+@pytest.mark.parametrize("until", ["import", "features", "matching", "tracks"])
+def test_a_damaged_record_of_a_photo_is_made_again(queue: PipelineQueue, until: Phase) -> None:
+    """Whoever meets it; where nobody needs it any more it does no harm."""
+    finish(queue, until)
+    next(queue.store.root.glob(f"photos/*/{content_of('001.jpg')}.json")).write_text("{")
+    finish(queue)
+
+    assert queue.project.failures() == []
+    _assert_complete(queue)
+
+
+def test_a_photo_that_cannot_come_back_is_left_out_once(queue: PipelineQueue) -> None:
+    """The reason is the import's; the rest is finished."""
+    finish(queue, "import")
+    lost = content_of("001.jpg")
+    queue.store.discard_photo(lost)
+    queue.instead["import"] = _failed
+    finish(queue)
+
+    stages = [(stage, item) for stage, item, _ in queue.project.failures()]
+    assert stages == [("features", lost), ("import", "001.jpg")]
+    assert len({failure for _, _, failure in queue.project.failures()}) == 1
+    assert [image.name for image in images_for_pairing(queue.project)] == ["000.jpg", "002.jpg"]
+    assert queue.store.folder(model_key(queue.store, queue.project)) is not None
+
+
+def test_a_photo_whose_features_are_there_stays_though_it_is_lost(queue: PipelineQueue) -> None:
+    """An unplugged disk of linked photos takes nothing away from what was found in them."""
+    finish(queue, "features")
+    for path in queue.store.root.glob("photos/*/*"):
+        if not path.suffix:
+            path.unlink()
+    queue.instead["import"] = _failed
+    finish(queue)
+
+    assert {stage for stage, _, _ in queue.project.failures()} == {"import"}
+    assert len(images_for_pairing(queue.project)) == 3
+    _assert_complete(queue)
 
 
 def test_progress_between_two_looks_is_no_stall(queue: PipelineQueue) -> None:
@@ -324,7 +514,16 @@ def test_progress_between_two_looks_is_no_stall(queue: PipelineQueue) -> None:
 
 def test_a_plan_survives_its_way_through_the_queue() -> None:
     """The payload of the job is the payload of the kind."""
-    payload = ExpandPayload(project="tiny", until="tracks", phase="matching", cursor=7, pending=3, stalls=1)
+    history = History(fewest={"features": 3}, seen={"features:3:0123456789abcdef": 2})
+    payload = ExpandPayload(
+        project="tiny",
+        until="tracks",
+        phase="matching",
+        cursor=7,
+        planned=3,
+        digest="0123456789abcdef",
+        history=history,
+    )
 
     job = expand_job(payload)
 
@@ -392,7 +591,8 @@ def _have_accident(queue: PipelineQueue, action: str, index: int) -> None:
 
 
 def _spoil(queue: PipelineQueue, action: str, index: int) -> None:
-    files = sorted(queue.store.root.rglob("*.safetensors"))
+    patterns = ("artefacts/**/*.safetensors", "photos/*/*", "projects/*/registrations/*")
+    files = sorted(path for pattern in patterns for path in queue.store.root.glob(pattern) if path.is_file())
     if not files:
         return
     path = files[index % len(files)]

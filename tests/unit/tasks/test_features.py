@@ -93,7 +93,7 @@ def test_a_photo_that_only_decoding_shows_damaged_fails_by_its_name(tmp_path: Pa
 
 
 def test_a_damaged_copy_of_a_photo_is_not_trusted(tmp_path: Path) -> None:
-    """A flipped bit that still decodes is found by the photo's hash."""
+    """A flipped bit that still decodes is found by the photo's hash; the photo is to be imported again."""
     store = store_at(tmp_path)
     photo = photo_in_store(store, tmp_path, PHOTO)
     damaged = bytearray(PHOTO)
@@ -101,8 +101,20 @@ def test_a_damaged_copy_of_a_photo_is_not_trusted(tmp_path: Path) -> None:
     store.photo_path(photo).write_bytes(damaged)
     (outcome,) = run("orb", [photo], store)
 
-    assert isinstance(outcome, Failed)
-    assert "copy in the project store is damaged" in outcome.failure.cause
+    assert isinstance(outcome, NotReady)
+    assert not store.has_photo(photo)
+
+
+def test_a_damaged_record_of_a_photo_is_not_trusted(tmp_path: Path) -> None:
+    """It is discarded; the photo's bytes are fine and stay."""
+    store = store_at(tmp_path)
+    photo = photo_in_store(store, tmp_path, PHOTO)
+    next(store.root.glob("photos/*/*.json")).write_text('{"width_px": 0}')
+    (outcome,) = run("orb", [photo], store)
+
+    assert isinstance(outcome, NotReady)
+    assert not store.has_photo_record(photo)
+    assert store.photo_is_intact(photo)
 
 
 def test_a_photo_that_is_not_imported_yet_is_not_ready(tmp_path: Path) -> None:

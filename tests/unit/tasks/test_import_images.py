@@ -162,6 +162,76 @@ def test_a_source_that_changes_while_it_is_copied_fails(
     assert store.project("survey").registrations() == {}
 
 
+CONTENT = hashlib.sha256(PHOTO).hexdigest()
+
+
+def imported(folder: Path) -> tuple[Store, Path]:
+    """Return a store with one photo imported, and its source."""
+    store, source = store_at(folder), folder / "a.jpg"
+    source.write_bytes(PHOTO)
+    import_photo(store, source)
+    return store, source
+
+
+@pytest.mark.parametrize("record", [None, "", "{", '{"width_px": 0}'])
+@pytest.mark.parametrize("has_source", [True, False])
+def test_a_lost_record_is_read_anew_from_the_copy(
+    tmp_path: Path,
+    record: str | None,
+    has_source: bool,  # noqa: FBT001
+) -> None:
+    """The original is not needed for it."""
+    store, source = imported(tmp_path)
+    expected = store.photo_record(CONTENT)
+    place = next(store.root.glob("photos/*/*.json"))
+    place.unlink() if record is None else place.write_text(record)
+    if not has_source:
+        source.unlink()
+    outcome = import_photo(store, source)
+
+    assert outcome == Done(recorded_items=0)
+    assert store.photo_record(CONTENT) == expected
+
+
+def test_a_lost_photo_comes_back_from_its_source(tmp_path: Path) -> None:
+    """The registration is there, the bytes are not."""
+    store, source = imported(tmp_path)
+    store.photo_path(CONTENT).unlink()
+
+    assert import_photo(store, source) == Done(recorded_items=0)
+    assert store.photo_path(CONTENT).read_bytes() == PHOTO
+
+
+@pytest.mark.parametrize("link", [True, False])
+@pytest.mark.parametrize("source_now", [None, b"", encoded(textured(96, 64, seed=2))])
+def test_a_lost_photo_whose_source_is_no_help_is_lost(
+    tmp_path: Path,
+    source_now: bytes | None,
+    link: bool,  # noqa: FBT001
+) -> None:
+    """Gone, broken or changed: another photo never takes its name."""
+    store, source = store_at(tmp_path), tmp_path / "a.jpg"
+    source.write_bytes(PHOTO)
+    import_photo(store, source, link=link)
+    store.discard_photo(CONTENT)
+    source.unlink() if source_now is None else source.write_bytes(source_now)
+    outcome = import_photo(store, source, link=link)
+
+    assert reason(outcome) is Reason.LOST
+    assert isinstance(outcome, Failed)
+    assert "a.jpg is lost: what the project has of it is damaged or gone" in outcome.failure.cause
+    assert str(source) in outcome.failure.cure
+    assert list(store.project("survey").registrations().values()) == [CONTENT]
+    assert not [path for path in store.root.glob("photos/*/*") if path.is_file()]
+
+
+def test_a_pipe_is_no_photo_and_is_not_waited_for(tmp_path: Path) -> None:
+    """Opening one blocks until somebody writes."""
+    os.mkfifo(tmp_path / "a.jpg")
+
+    assert reason(import_photo(store_at(tmp_path), tmp_path / "a.jpg")) is Reason.UNREADABLE
+
+
 @pytest.mark.parametrize("name", ["../a.jpg", "/a.jpg", ""])
 def test_a_name_that_leaves_the_project_is_an_invalid_payload(name: str) -> None:
     """Names become paths in exports."""

@@ -1,5 +1,6 @@
 """A user's folder is searched for photos: by name or first bytes, in one order, hidden things left alone."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,92 @@ def test_a_folder_without_photos_is_an_error_that_says_what_counts(tmp_path: Pat
 
     with pytest.raises(ProjectError, match=r"no photo in .*JPEG, PNG, TIFF, WebP or BMP"):
         find_photos(tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"sch\xf6n.jpg", b"sch\xf6n/a.jpg", b"sch\xf6n"])
+def test_a_name_that_is_no_text_is_an_error_that_names_it_and_the_cure(tmp_path: Path, name: bytes) -> None:
+    """The file is shown as its bytes, whatever it is called a photo for."""
+    path = tmp_path / os.fsdecode(name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(JPEG)
+
+    with pytest.raises(ProjectError, match=r"'sch\\xf6n.*' is not valid UTF-8; rename it") as raised:
+        find_photos(tmp_path)
+    assert str(raised.value).encode()
+
+
+def test_a_folder_whose_own_name_is_no_text_is_an_error_too(tmp_path: Path) -> None:
+    """Its name is part of every path."""
+    folder = tmp_path / os.fsdecode(b"sch\xf6n")
+    fill(folder, a_jpg=JPEG)
+
+    with pytest.raises(ProjectError, match=r"sch\\xf6n.*rename it"):
+        find_photos(folder)
+
+
+def test_other_files_may_be_called_anything(tmp_path: Path) -> None:
+    """Only photos need a name in the project."""
+    fill(tmp_path, a_jpg=JPEG)
+    (tmp_path / os.fsdecode(b"sch\xf6n.txt")).write_text("notes")
+
+    assert names(tmp_path) == ["a.jpg"]
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.jpg"])
+def test_pipes_are_left_alone(tmp_path: Path, name: str) -> None:
+    """Reading one would wait for ever; a link to one is no better."""
+    fill(tmp_path, a_jpg=JPEG)
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "link.jpg").symlink_to(tmp_path / name)
+
+    assert names(tmp_path) == ["a.jpg"]
+
+
+def test_a_link_into_nothing_is_a_photo_that_is_missing(tmp_path: Path) -> None:
+    """It is told at import."""
+    (tmp_path / "a.jpg").symlink_to(tmp_path / "gone.jpg")
+
+    assert names(tmp_path) == ["a.jpg"]
+
+
+def test_results_among_the_photos_are_left_alone(tmp_path: Path) -> None:
+    """`tiepoint run .` puts them there, copies of the photos included."""
+    fill(tmp_path, **{"a_jpg": JPEG, "survey.tiepoint__photos__ab__abcd": JPEG, "survey__b_jpg": JPEG})
+    fill(tmp_path, **{"survey.tiepoint__projects__main__project_json": b"{}"})
+
+    assert names(tmp_path) == ["a.jpg", "survey/b.jpg"]
+
+
+def test_a_folder_of_results_is_no_folder_of_photos(tmp_path: Path) -> None:
+    """One name too few on the command line."""
+    fill(tmp_path, photos__ab__abcd_jpg=JPEG, projects__main__project_json=b"{}")
+
+    with pytest.raises(ProjectError, match="holds a project"):
+        find_photos(tmp_path)
+
+
+def test_a_linked_photo_is_read_where_it_really_is(tmp_path: Path) -> None:
+    """Import roots are made of these paths."""
+    fill(tmp_path, elsewhere__original_jpg=JPEG, photos__b_jpg=JPEG)
+    (tmp_path / "photos" / "a.jpg").symlink_to(tmp_path / "elsewhere" / "original.jpg")
+    linked, real = find_photos(tmp_path / "photos")
+
+    assert (linked.name, real.name) == ("a.jpg", "b.jpg")
+    assert linked.path == str((tmp_path / "elsewhere" / "original.jpg").resolve())
+
+
+def test_linked_folders_are_followed(tmp_path: Path) -> None:
+    """Photos often lie on another disk."""
+    fill(tmp_path, elsewhere__a_jpg=JPEG, photos__b_jpg=JPEG)
+    (tmp_path / "photos" / "flight").symlink_to(tmp_path / "elsewhere")
+
+    assert names(tmp_path / "photos") == ["b.jpg", "flight/a.jpg"]
+
+
+def test_a_folder_that_is_linked_twice_counts_once_under_its_own_name(tmp_path: Path) -> None:
+    """Whatever the links are called, and though they lead around in a circle."""
+    fill(tmp_path, photos__real__a_jpg=JPEG, photos__b_jpg=JPEG)
+    for name, target in (("1", "real"), ("2", "real"), ("3", "."), ("real/up", ".."), ("4", "..")):
+        (tmp_path / "photos" / name).symlink_to((tmp_path / "photos").joinpath(name).parent / target)
+
+    assert names(tmp_path / "photos") == ["b.jpg", "real/a.jpg"]
