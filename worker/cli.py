@@ -1,22 +1,25 @@
 """Holds the command line: ``tiepoint run | demo | worker | status | resume | export``.
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 done with failures, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 usage, 3 done with failures, 128 + n ended by
+signal n (130 Ctrl-C).
 Each command validates, calls one function elsewhere and shows the result.
 """
 
 import json
 import os
 import re
+import shlex
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
 from tasks.errors import ProjectError, TasksError
@@ -25,11 +28,17 @@ from tasks.parameters import FeatureParameters, PairParameters, ProjectParameter
 from tasks.summary import summarise
 from worker.display import show_summary
 from worker.embedded import ServerError
-from worker.local_project import create_project, open_project, run_and_summarise
+from worker.local_project import interrupted_project, new_project, open_project, run_and_summarise
 from worker.local_run import LocalOptions, RunError
-from worker.settings import Settings
+from worker.settings import Settings, WrongSettingError
 
-EXIT_FAILED, EXIT_USAGE, EXIT_WITH_FAILURES, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_WITH_FAILURES = 1, 2, 3
+EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = 129, 130, 143
+_EXIT_OF_SIGNAL = {
+    signal.SIGHUP: EXIT_HUNG_UP,
+    signal.SIGINT: EXIT_INTERRUPTED,
+    signal.SIGTERM: EXIT_TERMINATED,
+}
 
 app = typer.Typer(
     name="tiepoint",
@@ -133,10 +142,11 @@ def run(
     )
     options = _options(until, cpus, memory, profile)
     folder = project or Path(f"{photos.resolve().name}.tiepoint")
-    with _plain_errors():
-        local = create_project(folder, photos, parameters, link=link)
+    with _plain_errors(), new_project(folder, photos, parameters, link=link) as local:
+        if not local.is_new:
+            _say(f"continuing the project in {folder}")
         summary = run_and_summarise(local, options, errors)
-    _finish(summary, as_json=as_json)
+    _finish(summary, folder, until, as_json=as_json)
 
 
 @app.command()
@@ -150,11 +160,9 @@ def resume(
 ) -> None:
     """Finish a project that was interrupted; failed items are tried again."""
     options = _options(until, cpus, memory, profile)
-    with _plain_errors():
-        local = open_project(folder)
-        local.project.clear_failures()
+    with _plain_errors(), interrupted_project(folder) as local:
         summary = run_and_summarise(local, options, errors)
-    _finish(summary, as_json=as_json)
+    _finish(summary, folder, until, as_json=as_json)
 
 
 @app.command()
@@ -181,11 +189,11 @@ def export(
         if export_format is ExportFormat.COLMAP:
             done = export_colmap(local.store, local.project.id, out)
             for name in done.missing_photos:
-                errors.print(f"{name}: the photo is gone or has changed, it is not in the export")
-            errors.print(f"wrote {done.images} images and {done.models} models to {out}")
+                _say(f"{name}: the photo is gone or has changed, it is not in the export")
+            _say(f"wrote {done.images} images and {done.models} models to {out}")
         else:
             for path in export_ply(local.store, local.project.id, out):
-                errors.print(f"wrote {path}")
+                _say(f"wrote {path}")
 
 
 @app.command()
@@ -203,16 +211,11 @@ def worker(
     values |= {"memory_bytes": _bytes(memory), "cpus": cpus, "import_roots": tuple(import_root or ())}
     if name is not None:
         values["name"] = name
-    try:
-        settings = Settings(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise typer.BadParameter(
-            f"{first['input']}: {first['msg']}", param_hint=str(first["loc"][0])
-        ) from error
+    with _plain_errors():
+        settings = Settings.checked(**values)
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "INFO"]
     command += ["--hostname", f"{settings.name}@%h"]
-    os.execvpe(command[0], command, {**os.environ, **settings.to_environment()})  # noqa: S606 - our own command
+    os.execvpe(command[0], command, settings.child_environment())  # noqa: S606 - our own command
 
 
 @app.command()
@@ -223,12 +226,13 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """Render a drone flight, reconstruct it, and compare the cameras with the truth."""
-    from worker.demo import run_demo  # noqa: PLC0415 - loads the renderer
+    from worker.demo import DEMO_PROJECT_FOLDER, run_demo  # noqa: PLC0415 - loads the renderer
 
     options = LocalOptions(cpus=cpus, memory_bytes=_bytes(memory), profile="dedicated")
     with _plain_errors():
         summary = run_demo(project, options, errors)
-    _finish(summary, as_json=as_json)
+    folder = project / DEMO_PROJECT_FOLDER if project is not None else None
+    _finish(summary, folder, Until.MODEL, as_json=as_json)
 
 
 @app.callback(invoke_without_command=True)
@@ -249,15 +253,17 @@ def _plain_errors() -> Iterator[None]:
     """Turn expected errors into one sentence and an exit code."""
     try:
         yield
-    except ProjectError as error:
-        errors.print(f"error: {error}", style="red", markup=False, highlight=False)
+    except (ProjectError, WrongSettingError) as error:
+        _say(f"error: {error}", style="red")
         raise typer.Exit(EXIT_USAGE) from error
     except (TasksError, ServerError, RunError) as error:
-        errors.print(f"error: {error}", style="red", markup=False, highlight=False)
+        _say(f"error: {error}", style="red")
         raise typer.Exit(EXIT_FAILED) from error
-    except KeyboardInterrupt as error:
-        errors.print("interrupted; `tiepoint resume` finishes the project")
-        raise typer.Exit(EXIT_INTERRUPTED) from error
+
+
+def _say(sentence: str, *, style: str | None = None) -> None:
+    """Print a sentence as one line: names in it are no markup, and commands can be copied."""
+    errors.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show(summary: dict[str, Any], *, as_json: bool) -> None:
@@ -267,16 +273,49 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
         show_summary(Console(), summary)
 
 
-def _finish(summary: dict[str, Any], *, as_json: bool) -> None:
-    """Show a finished run and exit with its code."""
+def _finish(summary: dict[str, Any], folder: Path | None, until: Until, *, as_json: bool) -> None:
+    """Show a finished run, say where its results are and what comes next, and exit with its code."""
     _show(summary, as_json=as_json)
+    if folder is not None and not as_json:
+        _say(f"results in {folder}; {_next_step(folder, until)}")
     if summary["failures"]:
         raise typer.Exit(EXIT_WITH_FAILURES)
 
 
+def _next_step(folder: Path, until: Until) -> str:
+    quoted = shlex.quote(str(folder))
+    if until is not Until.MODEL:
+        return f"`tiepoint resume {quoted}` does the rest"
+    return f"`tiepoint export {quoted} --out FOLDER` writes them for COLMAP"
+
+
+class Interrupted(BaseException):
+    """A signal asks us to end; everything is left as after an error."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.exit_code = _EXIT_OF_SIGNAL[signal.Signals(signum)]
+
+
+def _interrupt(signum: int, _frame: FrameType | None) -> None:
+    # One is enough: a second (a closed terminal sends several) must not stop the cleaning up.
+    for other in _EXIT_OF_SIGNAL:
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(signum)
+
+
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; SIGINT, SIGTERM and SIGHUP end it with nothing left behind."""
+    for signum in _EXIT_OF_SIGNAL:
+        # Ignored from the start stays ignored: that is what nohup is for.
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, _interrupt)
+    try:
+        app()
+    except Interrupted as interruption:
+        with suppress(OSError):  # The terminal may be gone.
+            _say("interrupted; `tiepoint resume` finishes the project")
+        sys.exit(interruption.exit_code)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ from tasks.demo_truth import SceneTruth, compare_with_truth
 from tasks.errors import ProjectError
 from tasks.parameters import ProjectParameters
 from tasks.reconstruction import model_folder
-from worker.local_project import LocalProject, create_project, run_and_summarise
+from worker.local_project import LocalProject, new_project, run_and_summarise
 from worker.local_run import LocalOptions, RunError
+
+DEMO_PROJECT_FOLDER = "project"
 
 
 def run_demo(folder: Path | None, options: LocalOptions, console: Console) -> dict[str, Any]:
@@ -36,7 +38,9 @@ def run_demo(folder: Path | None, options: LocalOptions, console: Console) -> di
             raise ProjectError(f"{folder} is not empty; name a new folder with --project")
         truth = _render(folder, console)
         photos = folder / PHOTOS_FOLDER
-        local = create_project(folder / "project", photos, ProjectParameters(), link=False)
+        local = stack.enter_context(
+            new_project(folder / DEMO_PROJECT_FOLDER, photos, ProjectParameters(), link=False)
+        )
         summary = run_and_summarise(local, options, console)
         return {**summary, "truth": _compare(local, truth)}
 

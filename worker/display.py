@@ -1,15 +1,26 @@
 """Shows a run: progress bars on a terminal, plain lines elsewhere, a summary at the end.
 
-Everything goes to standard error but the final JSON. Does not compute what it
-shows.
+Readable on narrow terminals and in files, where nothing is boxed and every
+sentence is one line. Does not compute what it shows.
 """
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
+from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.measure import Measurement
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from tasks.catalog import STAGES
@@ -18,6 +29,9 @@ from worker.client import ProjectState, StageProgress
 _TELL_AFTER_SECONDS = 5.0
 _TELL_AGAIN_AFTER_SECONDS = 60.0
 _MACHINE_IS_BUSY = ("CPU_PSI", "MEMORY_PSI", "IO_PSI", "PRESSURE_RED", "PRESSURE_CAP")
+_ROOM_FOR_BARS_COLUMNS = 60
+"""Narrower terminals would cut the counts off to draw a bar."""
+_WIDEST_TABLE_COLUMNS = 200
 _PHASE_OF = dict.fromkeys(("pairs", "match", "verify"), "matching")
 
 
@@ -28,13 +42,7 @@ class RunDisplay:
         self._console = console
         self._now = now
         self._progress = Progress(
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=console,
-            disable=not console.is_terminal,
+            *_progress_columns(console), console=console, disable=not console.is_terminal
         )
         self._rows: dict[str, TaskID] = {}
         self._finished: set[str] = set()
@@ -46,7 +54,8 @@ class RunDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        with suppress(OSError):  # The terminal is gone; what there was to show is of no use to anybody.
+            self._progress.stop()
 
     def watch(self, state: ProjectState, waits_for: str) -> None:
         """Show a state."""
@@ -71,7 +80,7 @@ class RunDisplay:
         self._finished.add(stage)
         progress = state.stages[stage]
         failed = f", {progress.failed} failed" if progress.failed else ""
-        self._console.print(f"{stage}: {progress.done} in {progress.seconds:.1f} s{failed}")
+        self._say(f"{stage}: {progress.done} in {progress.seconds:.1f} s{failed}")
 
     def _tell_waiting(self, waits_for: str) -> None:
         """Say after a while, and then now and again, that the machine is too busy for the profile."""
@@ -84,7 +93,17 @@ class RunDisplay:
         if now - self._busy_since >= _TELL_AFTER_SECONDS and now >= self._tell_again_at:
             self._tell_again_at = now + _TELL_AGAIN_AFTER_SECONDS
             detail = waits_for.partition(": ")[2]
-            self._console.print(f"machine busy ({detail}); --profile dedicated ignores it")
+            self._say(f"machine busy ({detail}); --profile dedicated ignores it")
+
+    def _say(self, sentence: str) -> None:
+        self._console.print(sentence, soft_wrap=True)
+
+
+def _progress_columns(console: Console) -> list[ProgressColumn]:
+    stage, note = TextColumn("{task.description:<10}"), TextColumn("{task.fields[note]}")
+    if console.width < _ROOM_FOR_BARS_COLUMNS:
+        return [stage, MofNCompleteColumn(), note]
+    return [stage, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), note]
 
 
 def show_summary(console: Console, summary: dict[str, Any]) -> None:
@@ -93,27 +112,48 @@ def show_summary(console: Console, summary: dict[str, Any]) -> None:
     console.print(
         f"{images['imported']} images, {summary['features']} features, "
         f"{summary['verified_pairs']} of {summary['pairs']} pairs verified, "
-        f"{summary['tracks']} tracks of {summary['observations']} observations"
+        f"{summary['tracks']} tracks of {summary['observations']} observations",
+        soft_wrap=True,
     )
     if summary["models"]:
-        console.print(_model_table(summary["models"]))
+        _show_models(console, summary["models"])
     elif summary["model_reason"]:
-        console.print(f"no sparse model: {summary['model_reason']}", markup=False)
+        console.print(f"no sparse model: {summary['model_reason']}", markup=False, soft_wrap=True)
     for failure in summary["failures"]:
         # Names are the user's: a bracket in one is no markup.
-        console.print(f"{failure['name']}: {failure['cause']}. {failure['cure']}", style="red", markup=False)
+        sentence = f"{failure['name']}: {failure['cause']}. {failure['cure']}"
+        console.print(sentence, style="red", markup=False, soft_wrap=True)
     if "truth" in summary:
         truth = summary["truth"]
         console.print(
             f"camera centres against the truth: RMS {truth['centre_rms_m']:.3f} m "
-            f"over a flight of {truth['extent_m']:.0f} m"
+            f"over a flight of {truth['extent_m']:.0f} m",
+            soft_wrap=True,
         )
 
 
-def _model_table(models: list[dict[str, Any]]) -> Table:
-    table = Table(title="sparse models")
-    for column in ("model", "registered images", "points", "reprojection error px", "track length"):
-        table.add_column(column, justify="right")
+def _show_models(console: Console, models: list[dict[str, Any]]) -> None:
+    """Print a table: boxed on a terminal with room for it, else plain and about 40 columns wide."""
+    boxed = _model_table(models, box.HEAVY_HEAD)
+    if console.is_terminal and _width_columns(console, boxed) <= console.width:
+        console.print(boxed)
+    else:
+        console.print("sparse models")
+        plain = _model_table(models, None)
+        console.print(plain, width=_width_columns(console, plain), crop=False)
+
+
+def _width_columns(console: Console, table: Table) -> int:
+    """Return how wide a table is that nothing squeezes."""
+    return Measurement.get(console, console.options.update(width=_WIDEST_TABLE_COLUMNS), table).maximum
+
+
+def _model_table(models: list[dict[str, Any]], border: box.Box | None) -> Table:
+    table = Table(title="sparse models" if border else None, box=border, pad_edge=border is not None)
+    if border is None:
+        table.padding = (0, 1, 0, 0)
+    for column in ("model", "registered\nimages", "points", "error\npx", "track\nlength"):
+        table.add_column(column, justify="right", no_wrap=True)
     for index, model in enumerate(models):
         table.add_row(
             str(index),

@@ -5,6 +5,7 @@ not cover how progress and results are shown (:mod:`worker.display`).
 """
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,8 +17,8 @@ from pathlib import Path
 
 from tasks.store import Project, Store
 from worker import tether
-from worker.client import Client, ProjectState
-from worker.embedded import embedded_server
+from worker.client import Client, ProjectState, QueueError
+from worker.embedded import EmbeddedServer, embedded_server
 from worker.settings import ProfileName, Settings
 
 _POLL_SECONDS = 0.1
@@ -45,25 +46,40 @@ def run_locally(store: Store, project: Project, options: LocalOptions, watch: Wa
     """Run a project, new or half done, to its end; returns the last live state.
 
     Raises:
-        RunError: the worker ended, or planning failed.
+        RunError: server or worker ended, or planning failed.
         ServerError: no server could be started.
+        WrongSettingError: a setting in the environment makes no sense.
     """
-    with embedded_server() as broker_url:
-        settings = _settings(broker_url, store, project, options)
+    with embedded_server() as server:
+        settings = _settings(server.broker_url, store, project, options)
         client = Client(settings.redis_url)
         try:
             with _worker(settings, project.path / "worker.log") as worker:
                 client.start(project.id, until=options.until)
-                _watch_to_the_end(client, project, settings, worker, watch)
+                for state in _states_to_the_end(client, project):
+                    watch(state, client.waits_for(settings.name))
+                    _check_processes(server, worker, store)
             # The worker has ended: what it measured last is there now.
             return client.state(project.id)
+        except QueueError as error:
+            raise RunError(_lost_server(server, store, error)) from error
         finally:
             client.close()
 
 
+def _lost_server(server: EmbeddedServer, store: Store, error: QueueError) -> str:
+    ended = server.how_it_ended()
+    what = f"the embedded server ended ({ended})" if ended else f"the embedded server fails: {error}"
+    return f"{what}; {_go_on(store)}"
+
+
+def _go_on(store: Store) -> str:
+    return f"finish the project with: tiepoint resume {shlex.quote(str(store.root))}"
+
+
 def _settings(broker_url: str, store: Store, project: Project, options: LocalOptions) -> Settings:
     roots = {str(Path(source.path).parent) for source in project.sources}
-    return Settings(
+    return Settings.checked(
         broker_url=broker_url,
         store=store.root.resolve(),
         import_roots=(Path(os.path.commonpath(roots)),) if roots else (),
@@ -80,9 +96,13 @@ def _worker(settings: Settings, log_path: Path) -> Iterator["subprocess.Popen[by
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "WARNING"]
     command += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
     with log_path.open("ab") as log:
-        process = tether.start(command, environment={**os.environ, **settings.to_environment()}, output=log)
+        process = tether.start(command, environment=settings.child_environment(), output=log)
     try:
         yield process
+    except QueueError:
+        # Without a server it would try to reconnect; there is nobody to give anything back to.
+        process.kill()
+        raise
     except BaseException:
         # Interrupted or failed: nobody waits for the running jobs.
         process.send_signal(signal.SIGQUIT)
@@ -101,25 +121,21 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _watch_to_the_end(
-    client: Client, project: Project, settings: Settings, worker: "subprocess.Popen[bytes]", watch: Watch
-) -> None:
+def _states_to_the_end(client: Client, project: Project) -> Iterator[ProjectState]:
     while True:
         state = client.state(project.id)
-        watch(state, client.waits_for(settings.name))
+        yield state
         if state.state == "done":
             return
-        if state.state == "failed":
-            raise RunError(f"planning failed: {state.failure}; see {project.path / 'worker.log'}")
-        if worker.poll() is not None:
-            raise RunError(
-                f"the worker ended ({_how_it_ended(worker.returncode)}); "
-                f"finish the project with: tiepoint resume {project.path.parent.parent}"
-            )
+        if state.failure is not None:
+            cause, cure = state.failure.cause.rstrip("."), state.failure.cure
+            raise RunError(f"planning failed: {cause}. {cure} (log: {project.path / 'worker.log'})")
         time.sleep(_POLL_SECONDS)
 
 
-def _how_it_ended(returncode: int) -> str:
-    if returncode < 0:
-        return f"killed by {signal.Signals(-returncode).name}"
-    return f"exit status {returncode}"
+def _check_processes(server: EmbeddedServer, worker: "subprocess.Popen[bytes]", store: Store) -> None:
+    # The server first: a worker that has lost it may end, too.
+    if server.how_it_ended() is not None:
+        raise QueueError("it has ended")
+    if worker.poll() is not None:
+        raise RunError(f"the worker ended ({tether.how_it_ended(worker.returncode)}); {_go_on(store)}")

@@ -7,16 +7,31 @@ for the processes it starts. Does not cover the parameters of a project
 
 import json
 import os
+import re
 import socket
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 PREFIX = "TIEPOINT_"
 ProfileName = Literal["interactive", "dedicated"]
+_LONGEST_NAME = 64
+
+
+class WrongSettingError(Exception):
+    """A setting makes no sense; the text names its variable, its value and what is wrong."""
+
+
+def name_of_host(host: str) -> str:
+    """Return a host's name as a node may be called: other characters become "-", what is too long is cut."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", host).lstrip("._-")[:_LONGEST_NAME] or "node"
+
+
+def _default_name() -> str:
+    return name_of_host(socket.gethostname())
 
 
 class Settings(BaseSettings):
@@ -30,7 +45,7 @@ class Settings(BaseSettings):
     """Root of the project store."""
     import_roots: tuple[Path, ...] = ()
     """Folders that photos may be imported from, besides the store."""
-    name: str = Field(default_factory=socket.gethostname, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: str = Field(default_factory=_default_name, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     """Stable name of the node."""
     memory_bytes: int | None = Field(default=None, ge=1)
     """Partition: use at most this much RAM."""
@@ -56,16 +71,35 @@ class Settings(BaseSettings):
         return self.broker_url.replace("redis+socket://", "unix://", 1)
 
     def to_environment(self) -> dict[str, str]:
-        """Return the variables that make a child process read these same settings."""
+        """Return the variables that say these same settings; what is not set has none."""
         dumped = self.model_dump(mode="json", exclude_none=True)
         return {
             PREFIX + name.upper(): value if isinstance(value, str) else json.dumps(value)
             for name, value in dumped.items()
         }
 
+    def child_environment(self) -> dict[str, str]:
+        """Return the environment in which a child process reads these same settings.
+
+        It is this process's, without any setting in it: one that is not set
+        here must not come back from whoever started us.
+        """
+        names = {PREFIX + name.upper() for name in type(self).model_fields}
+        inherited = {name: value for name, value in os.environ.items() if name.upper() not in names}
+        return inherited | self.to_environment()
+
     @classmethod
-    def exported(cls, **values: object) -> Self:
-        """Validate settings and write them to this process's environment, for it and its children."""
-        settings = cls(**values)  # type: ignore[arg-type]
-        os.environ.update(settings.to_environment())
-        return settings
+    def checked(cls, **values: Any) -> Self:
+        """Return settings of these values, the rest read from the environment.
+
+        Raises:
+            WrongSettingError: one of them makes no sense.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            variable = PREFIX + str(first["loc"][0]).upper()
+            raise WrongSettingError(f"{variable}: {first['input']!r}: {first['msg']}") from error
+        except SettingsError as error:
+            raise WrongSettingError(f'{error}: lists are JSON, like ["/photos"]') from error

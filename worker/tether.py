@@ -6,6 +6,7 @@ follows the forking thread.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,13 @@ def start(
         stderr=output,
         start_new_session=True,
     )
+
+
+def how_it_ended(returncode: int) -> str:
+    """Return the end of a command in words; a negative return code is a signal."""
+    if returncode < 0:
+        return f"killed by {signal.Signals(-returncode).name}"
+    return f"exit status {returncode}"
 
 
 if __name__ == "__main__":

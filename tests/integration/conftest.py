@@ -39,8 +39,8 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
 @pytest.fixture
 def broker_url() -> Iterator[str]:
     """Return the URL of a fresh embedded server."""
-    with embedded_server() as url:
-        yield url
+    with embedded_server() as server:
+        yield server.broker_url
 
 
 @pytest.fixture

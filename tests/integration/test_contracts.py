@@ -425,8 +425,8 @@ def test_the_wheel_names_its_server_program() -> None:
 
 def test_the_server_speaks_the_features_that_we_need() -> None:
     """Client tracking with a redirection, and scripts (worker/connections.py)."""
-    with embedded_server() as url:
-        client = TrackedClient(url.replace("redis+socket://", "unix://", 1))
+    with embedded_server() as server:
+        client = TrackedClient(server.broker_url.replace("redis+socket://", "unix://", 1))
         answer = client.client.eval("return 1", 0)
         client.close()
 

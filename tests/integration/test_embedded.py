@@ -18,13 +18,14 @@ from tests.integration.conftest import DEADLINE_SECONDS, REPOSITORY, Cluster, wa
 from worker import embedded
 from worker.connections import plain_client
 from worker.embedded import ServerError, embedded_server
+from worker.folder_lock import hold
 from worker.settings import Settings
 
 HOLD = """
 import time
 from worker.embedded import embedded_server
-with embedded_server() as url:
-    print(url, flush=True)
+with embedded_server() as server:
+    print(server.broker_url, flush=True)
     time.sleep(600)
 """
 
@@ -60,7 +61,8 @@ def is_up(broker_url: str) -> bool:
 
 def test_the_server_listens_on_a_socket_in_a_folder_that_only_we_can_enter(folder: Path) -> None:
     """No port, no password, nothing for others to open."""
-    with embedded_server() as url:
+    with embedded_server() as server:
+        url = server.broker_url
         path = Path(url.removeprefix("redis+socket://"))
         modes = [stat.S_IMODE(place.stat().st_mode) for place in (path.parent, path)]
         client = client_of(url)
@@ -74,7 +76,8 @@ def test_the_server_listens_on_a_socket_in_a_folder_that_only_we_can_enter(folde
 
 def test_nothing_of_the_server_is_left_after_the_block(folder: Path) -> None:
     """No process, no socket, no folder."""
-    with embedded_server() as url:
+    with embedded_server() as server:
+        url = server.broker_url
         processes = psutil.Process().children(recursive=True)
         was_up = is_up(url)
 
@@ -106,9 +109,12 @@ def test_a_long_path_leads_to_the_loopback_with_a_password(
     deep = folder / ("x" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with embedded_server() as url:
+    with embedded_server() as server:
+        url = server.broker_url
         parts = urlsplit(url)
         answers_us = is_up(url)
+        command_line = psutil.Process(server.pid).cmdline()
+        mode = stat.S_IMODE(next(deep.glob("*/server.conf")).stat().st_mode)
         stranger = plain_client(f"redis://{parts.hostname}:{parts.port}/0")
         with pytest.raises(redis.AuthenticationError):
             stranger.ping()
@@ -117,6 +123,8 @@ def test_a_long_path_leads_to_the_loopback_with_a_password(
     assert answers_us
     assert parts.hostname == "127.0.0.1"
     assert len(parts.password or "") >= 32
+    assert not any(str(parts.password) in part for part in command_line)
+    assert mode == 0o600
 
 
 # -- How it ends ------------------------------------------------------------------------
@@ -138,16 +146,42 @@ def test_the_server_dies_with_a_parent_that_is_killed() -> None:
 
 
 def test_the_next_server_sweeps_what_a_killed_one_has_left(folder: Path) -> None:
-    """Its folder names its process; that of a living one stays."""
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    left, used = (folder / f"{embedded._FOLDER_PREFIX}{pid}-abc" for pid in (dead.pid, os.getppid()))
-    left.mkdir()
-    used.mkdir()
-    with embedded_server():
-        pass
+    """Not what a living one holds, though no process id tells it, nor what was never one's."""
+    left, used, foreign = (
+        folder / f"{embedded._FOLDER_PREFIX}{name}" for name in ("left", "used", "foreign")
+    )
+    for place in (left, used, foreign):
+        place.mkdir()
+    with hold(left):
+        (left / "server.log").touch()
+    with hold(used), embedded_server():
+        remaining = set(folder.iterdir())
 
-    assert list(folder.iterdir()) == [used]
+    assert left not in remaining
+    assert {used, foreign} < remaining
+
+
+def test_a_server_is_not_swept_while_it_runs(folder: Path) -> None:
+    """Two runs at once leave each other alone, in one process or in two containers."""
+    with embedded_server() as first:
+        with embedded_server() as second:
+            both = [is_up(first.broker_url), is_up(second.broker_url)]
+        one = is_up(first.broker_url)
+
+    assert [*both, one] == [True, True, True]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_server_that_is_killed_is_told_in_words(folder: Path) -> None:
+    """Whoever watches can name the cause."""
+    with embedded_server() as server:
+        before = server.how_it_ended()
+        os.kill(server.pid, signal.SIGKILL)
+        wait_until(lambda: server.how_it_ended() is not None, "its end is noticed")
+        after = server.how_it_ended()
+
+    assert (before, after) == (None, "killed by SIGKILL")
+    assert list(folder.iterdir()) == []
 
 
 # -- Where there is none ----------------------------------------------------------------

@@ -133,7 +133,8 @@ CASES = [
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Return one cluster for all tests: what one message does must not matter to the next."""
-    with embedded_server() as url:
+    with embedded_server() as embedded:
+        url = embedded.broker_url
         client = plain_client(url.replace("redis+socket://", "unix://", 1))
         cluster = Cluster(broker_url=url, server=client, folder=tmp_path_factory.mktemp("malformed"))
         Store(cluster.folder / "store").create()

@@ -7,7 +7,8 @@ import pytest
 
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Source, Store
-from worker.local_run import LocalOptions, _how_it_ended, _settings
+from worker import tether
+from worker.local_run import LocalOptions, _settings
 
 BROKER_URL = "redis+socket:///tmp/redis.sock"
 
@@ -59,4 +60,4 @@ def test_the_options_reach_the_worker(tmp_path: Path) -> None:
 )
 def test_the_end_of_a_worker_is_told_in_words(returncode: int, words: str) -> None:
     """A negative code is a signal."""
-    assert _how_it_ended(returncode) == words
+    assert tether.how_it_ended(returncode) == words
