@@ -65,15 +65,16 @@ class Client:
     def start(self, project_id: str, *, until: str) -> bool:
         """Start or resume a project whose store is ready; False where it is running already."""
         first = to_push(expand_job(ExpandPayload.model_validate({"project": project_id, "until": until})))
-        started = run(
-            self._redis,
-            Script.START_PROJECT,
-            [keys.project(project_id)],
-            json.dumps(first),
-            json.dumps([PLAN_STAGE, *STAGES]),
-            "until",
-            until,
-        )
+        with _queue_errors():
+            started = run(
+                self._redis,
+                Script.START_PROJECT,
+                [keys.project(project_id)],
+                json.dumps(first),
+                json.dumps([PLAN_STAGE, *STAGES]),
+                "until",
+                until,
+            )
         return bool(started)
 
     def state(self, project_id: str) -> ProjectState:

@@ -93,25 +93,84 @@ def test_nothing_lives_on_after_run_itself_is_killed(photos: PhotoSet, tmp_path:
     wait_until(lambda: not any(_is_alive(process) for process in everyone), "all are gone")
 
 
-def test_ctrl_c_ends_cleanly_and_can_be_resumed(
-    plain_kermit: PlainResult, photos: PhotoSet, tmp_path: Path
+@pytest.mark.parametrize(
+    ("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_cleanly_and_the_run_can_be_resumed(
+    plain_kermit: PlainResult, photos: PhotoSet, tmp_path: Path, signum: signal.Signals, exit_code: int
 ) -> None:
-    """SIGINT: exit code 130, no process, socket or temporary file left."""
+    """Ctrl-C, a service manager, a closed terminal: no process, socket or temporary file left."""
     scratch = tmp_path / "t"
     scratch.mkdir()
     project = tmp_path / "p"
     run = start_tiepoint("run", photos("kermit"), "--project", project, *DEDICATED, TMPDIR=str(scratch))
     wait_until(lambda: artefacts(project, "features.extract.rootsift") >= 1, "work has begun")
     everyone = family(run.pid)
-    run.send_signal(signal.SIGINT)
-    run.communicate(timeout=DEADLINE_SECONDS)
+    run.send_signal(signum)
+    _, told = run.communicate(timeout=DEADLINE_SECONDS)
 
-    assert run.returncode == 130
+    assert run.returncode == exit_code
+    assert "`tiepoint resume` finishes the project" in told
     wait_until(lambda: not any(_is_alive(process) for process in everyone), "all are gone")
     assert list(scratch.iterdir()) == []
     assert [path for path in project.rglob("*") if ".tmp-" in path.name] == []
     resumed = tiepoint("resume", project, "--json", *DEDICATED)
     assert resumed.summary["tracks_sha256"] == plain_kermit.tracks_sha256
+
+
+def test_a_killed_server_is_told_in_a_sentence_and_the_run_can_be_resumed(
+    plain_kermit: PlainResult, photos: PhotoSet, tmp_path: Path
+) -> None:
+    """Exit code 1, the cause, the command that goes on; no process and no temporary file left."""
+    scratch = tmp_path / "t"
+    scratch.mkdir()
+    project = tmp_path / "p"
+    run = start_tiepoint("run", photos("kermit"), "--project", project, *DEDICATED, TMPDIR=str(scratch))
+    wait_until(lambda: artefacts(project, "features.extract.rootsift") >= 1, "work has begun")
+    everyone = family(run.pid)
+    find(everyone, "redis.sock")[0].kill()
+    _, told = run.communicate(timeout=DEADLINE_SECONDS)
+
+    assert run.returncode == 1
+    ended = "error: the embedded server ended (killed by SIGKILL)"
+    assert f"{ended}; finish the project with: tiepoint resume {project}" in told
+    assert "Traceback" not in told
+    wait_until(lambda: not any(_is_alive(process) for process in everyone), "all are gone")
+    assert list(scratch.iterdir()) == []
+    resumed = tiepoint("resume", project, "--json", *DEDICATED)
+    assert resumed.summary["tracks_sha256"] == plain_kermit.tracks_sha256
+
+
+def test_a_second_run_in_a_folder_is_refused_until_the_first_has_ended(
+    photos: PhotoSet, tmp_path: Path
+) -> None:
+    """Even if the first was killed."""
+    run = start_tiepoint("run", photos("kermit"), "--project", tmp_path, *DEDICATED)
+    wait_until(lambda: artefacts(tmp_path, "features.extract.rootsift") >= 1, "work has begun")
+    refused = [
+        tiepoint("run", photos("kermit"), "--project", tmp_path, *DEDICATED),
+        tiepoint("resume", tmp_path, *DEDICATED),
+    ]
+    looked = tiepoint("status", tmp_path, "--json")
+    run.kill()
+    run.communicate()
+    after = tiepoint("resume", tmp_path, "--until", "import", *DEDICATED)
+
+    assert [done.returncode for done in refused] == [2, 2]
+    assert all(f"another run is working in {tmp_path}" in done.stderr for done in refused)
+    assert all(len(done.stderr.splitlines()) == 1 for done in refused)
+    assert (looked.returncode, after.returncode) == (0, 0)
+
+
+def test_the_end_says_where_the_results_are_and_what_comes_next(photos: PhotoSet, tmp_path: Path) -> None:
+    """And the beginning, that a project is continued; scripts get the object alone."""
+    arguments = ("run", photos("kermit"), "--project", tmp_path, "--until", "import", *DEDICATED)
+    first, again, script = tiepoint(*arguments), tiepoint(*arguments), tiepoint(*arguments, "--json")
+
+    told = f"results in {tmp_path}; `tiepoint resume {tmp_path}` does the rest"
+    assert [told in done.stderr for done in (first, again, script)] == [True, True, False]
+    continuing = f"continuing the project in {tmp_path}"
+    assert [continuing in done.stderr for done in (first, again, script)] == [False, True, True]
 
 
 def test_a_finished_run_leaves_nothing_behind(photos: PhotoSet, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The command line refuses what makes no sense with exit code 2 and one sentence, before anything starts."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,77 @@ def test_the_version_is_told_and_the_help_is_shown_without_a_command() -> None:
 
     assert (version.exit_code, version.output.count(".")) == (0, 2)
     assert "Usage" in invoke().output
+
+
+# -- How it ends ------------------------------------------------------------------------
+
+SIGNALS = [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+@pytest.fixture
+def _own_signal_handlers() -> Iterator[None]:
+    """Put back what the process did about signals."""
+    before = {signum: signal.getsignal(signum) for signum, _ in SIGNALS}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("_own_signal_handlers")
+@pytest.mark.parametrize(("signum", "exit_code"), SIGNALS)
+def test_a_signal_unwinds_everything_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], signum: int, exit_code: int
+) -> None:
+    """The exit code is 128 + n; more signals do not disturb the cleaning up."""
+    cleaned = []
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signum)
+        finally:
+            for other, _ in SIGNALS:
+                signal.raise_signal(other)
+            cleaned.append(True)
+
+    monkeypatch.setattr(cli, "app", work)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+
+    assert ended.value.code == exit_code
+    assert cleaned == [True]
+    assert "`tiepoint resume` finishes the project" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_own_signal_handlers")
+@pytest.mark.parametrize(("signum", "exit_code"), SIGNALS)
+def test_a_signal_that_is_ignored_from_the_start_stays_ignored(
+    monkeypatch: pytest.MonkeyPatch, signum: int, exit_code: int
+) -> None:
+    """That is what nohup does."""
+    signal.signal(signum, signal.SIG_IGN)
+    monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signum))
+    cli.main()
+
+    assert signal.getsignal(signum) is signal.SIG_IGN
+    assert exit_code == 128 + signum
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [(cli.Until.MODEL, "tiepoint export 'my photos' --out FOLDER"), (cli.Until.TRACKS, "tiepoint resume")],
+)
+def test_the_next_step_can_be_copied(until: cli.Until, words: str) -> None:
+    """Names with blanks are quoted."""
+    assert words in cli._next_step(Path("my photos"), until)
+
+
+def test_a_wrong_setting_in_the_environment_ends_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sentence that names the variable."""
+    monkeypatch.setenv("TIEPOINT_LEASE_SECONDS", "soon")
+    result = invoke("worker", "--broker", "redis://host", "--store", tmp_path)
+
+    assert result.exit_code == cli.EXIT_USAGE
+    assert "TIEPOINT_LEASE_SECONDS: 'soon'" in result.output
+    assert "Traceback" not in result.output

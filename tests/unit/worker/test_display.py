@@ -1,5 +1,6 @@
 """What a run shows: a line per finished stage, why it waits, what it has come to."""
 
+import errno
 import io
 from typing import Any
 
@@ -49,11 +50,29 @@ class Screen:
         return self._file.getvalue().splitlines()
 
 
-def summary_text(**changes: Any) -> str:
+def summary_text(*, width: int = 200, is_terminal: bool = False, **changes: Any) -> str:
     """Return what is printed for a summary."""
     file = io.StringIO()
-    show_summary(Console(file=file, width=200), {**SUMMARY, **changes})
+    console = Console(file=file, width=width, force_terminal=is_terminal, color_system=None)
+    show_summary(console, {**SUMMARY, **changes})
     return file.getvalue()
+
+
+class HungUp(io.StringIO):
+    """A terminal that can be closed."""
+
+    is_closed = False
+
+    def hang_up(self) -> None:
+        """Close it, which ends whatever runs in it."""
+        self.is_closed = True
+        raise InterruptedError("hung up")
+
+    def write(self, text: str) -> int:
+        """Fail as a closed terminal does."""
+        if self.is_closed:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
 
 
 def test_a_stage_is_told_once_when_its_phase_is_over() -> None:
@@ -133,6 +152,54 @@ def test_the_summary_shows_models_or_why_there_are_none() -> None:
     """A table, or a sentence."""
     assert "0.512" in summary_text(models=[MODEL])
     assert "no sparse model: too few photos" in summary_text(model_reason="too few photos")
+
+
+@pytest.mark.parametrize(
+    ("width", "is_terminal", "is_boxed"),
+    [(48, True, True), (47, True, False), (40, True, False), (200, False, False)],
+)
+def test_models_are_boxed_only_on_a_terminal_with_room_for_it(
+    width: int,
+    is_terminal: bool,  # noqa: FBT001 - a table
+    is_boxed: bool,  # noqa: FBT001
+) -> None:
+    """Nothing is cut off or squeezed in either form."""
+    text = summary_text(width=width, is_terminal=is_terminal, models=[{**MODEL, "points": 12345}])
+
+    assert ("\u2502" in text) is is_boxed
+    assert all(word in text for word in ("registered", "12345", "0.512", "2.50"))
+    assert "\u2026" not in text
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_every_sentence_is_one_line_in_a_file(width: int) -> None:
+    """Whatever width is assumed: a line can be searched for and copied."""
+    failure = {"name": "a.jpg", "cause": "the file ends in the middle " * 5, "cure": "copy it"}
+    text = summary_text(width=width, failures=[failure], model_reason="too few photos " * 10)
+
+    assert len(text.splitlines()) == 3
+
+
+@pytest.mark.parametrize(("width", "has_bar"), [(59, False), (60, True), (40, False)])
+def test_progress_keeps_its_counts_on_a_narrow_terminal(width: int, has_bar: bool) -> None:  # noqa: FBT001
+    """The bar goes first."""
+    file = io.StringIO()
+    stage = StageProgress(planned=123_456, done=100_000, failed=12)
+    with RunDisplay(Console(file=file, force_terminal=True, width=width, color_system=None)) as display:
+        display.watch(ProjectState(state="running", stages={"features": stage}), "")
+
+    assert "100012/123456" in file.getvalue()
+    assert "12 failed" in file.getvalue()
+    assert ("\u2501" in file.getvalue()) is has_bar
+
+
+def test_a_terminal_that_is_gone_does_not_hide_why_the_run_ended() -> None:
+    """Closing the window ends the run by a signal, and its bars cannot be drawn any more."""
+    file = HungUp()
+    display = RunDisplay(Console(file=file, force_terminal=True, width=80))
+
+    with pytest.raises(InterruptedError, match="hung up"), display:
+        file.hang_up()
 
 
 def test_failures_are_shown_as_they_are_named() -> None:

@@ -8,7 +8,8 @@ import pytest
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Source, Store
 from worker import tether
-from worker.local_run import LocalOptions, _settings
+from worker.client import PlanningFailure, ProjectState
+from worker.local_run import LocalOptions, RunError, _settings, _states_to_the_end
 
 BROKER_URL = "redis+socket:///tmp/redis.sock"
 
@@ -61,3 +62,20 @@ def test_the_options_reach_the_worker(tmp_path: Path) -> None:
 def test_the_end_of_a_worker_is_told_in_words(returncode: int, words: str) -> None:
     """A negative code is a signal."""
     assert tether.how_it_ended(returncode) == words
+
+
+class FailedPlan:
+    """A client whose project could not be planned."""
+
+    def state(self, _project_id: str) -> ProjectState:
+        """Return the state."""
+        failure = PlanningFailure(cause="The disk is full.", cure="Free some space.")
+        return ProjectState(state="failed", failure=failure)
+
+
+def test_a_failed_plan_is_told_in_a_sentence_with_its_cure(tmp_path: Path) -> None:
+    """And where the details are."""
+    _, project = a_project(tmp_path, "/photos/a.jpg")
+
+    with pytest.raises(RunError, match=r"planning failed: The disk is full\. Free some space\. \(log: .*\)"):
+        list(_states_to_the_end(FailedPlan(), project))  # type: ignore[arg-type]

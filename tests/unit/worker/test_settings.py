@@ -1,12 +1,15 @@
 """Settings are validated at the start and reach every child process unchanged."""
 
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from worker.settings import PREFIX, Settings
+from worker.settings import PREFIX, Settings, WrongSettingError, name_of_host
 
 EVERYTHING: dict[str, Any] = {
     "broker_url": "redis+socket:///tmp/a%20folder/redis.sock",
@@ -30,7 +33,10 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_back(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Settings:
     """Return what a process reads that was started with these settings."""
-    for name, value in settings.to_environment().items():
+    environment = settings.child_environment()
+    for name in set(os.environ) - set(environment):
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     return Settings()
 
@@ -47,6 +53,22 @@ def test_settings_survive_the_environment(monkeypatch: pytest.MonkeyPatch, value
     settings = Settings(**values)
 
     assert read_back(monkeypatch, settings) == settings
+
+
+@pytest.mark.parametrize("spelling", [str.upper, str.lower])
+def test_what_is_not_set_does_not_come_back_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, spelling: Callable[[str], str]
+) -> None:
+    """Whatever this process was started with, every one of its children reads its settings."""
+    for name, value in settings_with("name", "outer").to_environment().items():
+        monkeypatch.setenv(spelling(name), value)
+    monkeypatch.setenv(spelling(PREFIX + "CPUS"), "1")
+    monkeypatch.setenv(spelling(PREFIX + "MEMORY_BYTES"), "1000")
+    monkeypatch.setenv(spelling(PREFIX + "PHOTOS"), "/photos")
+    settings = Settings(name="inner", cpus=None, memory_bytes=None)
+
+    assert read_back(monkeypatch, settings) == settings
+    assert os.environ[spelling(PREFIX + "PHOTOS")] == "/photos"
 
 
 def test_everything_that_can_be_set_is_in_the_round_trip() -> None:
@@ -104,3 +126,49 @@ def test_settings_cannot_be_changed() -> None:
     """What was validated stays valid."""
     with pytest.raises(ValidationError, match="frozen"):
         Settings().cpus = 5
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("lab-7.example.org", "lab-7.example.org"),
+        ("a" * 64, "a" * 64),
+        ("a" * 65, "a" * 64),
+        ("a" * 70, "a" * 64),
+        ("Anna's_PC (2)", "Anna-s_PC--2-"),
+        ("büro", "b-ro"),
+        ("-.lab", "lab"),
+        ("." + "a" * 64, "a" * 64),
+        ("", "node"),
+        ("...", "node"),
+        ("日本", "node"),
+    ],
+)
+def test_any_host_name_makes_a_valid_node_name(monkeypatch: pytest.MonkeyPatch, host: str, name: str) -> None:
+    """Nobody has to rename a machine."""
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+
+    assert name_of_host(host) == name
+    assert Settings().name == name
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("CPUS", "many"), ("NAME", "a b"), ("PROFILE", "greedy"), ("BROKER_URL", "amqp://host")],
+)
+def test_a_wrong_setting_is_told_with_its_variable_and_value(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """One sentence instead of a validation report."""
+    monkeypatch.setenv(PREFIX + variable, value)
+
+    with pytest.raises(WrongSettingError, match=f"^{PREFIX}{variable}: '{value}': .*$"):
+        Settings.checked()
+
+
+def test_a_list_that_is_no_json_is_told_with_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders are easily written as in a PATH."""
+    monkeypatch.setenv(PREFIX + "IMPORT_ROOTS", "/photos:/more")
+
+    with pytest.raises(WrongSettingError, match=r'import_roots.*lists are JSON, like \["/photos"\]'):
+        Settings.checked()
