@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from tasks.errors import CorruptArtefactError, Failure, MissingArtefactError
+from tasks.errors import CorruptArtefactError, Failure, MissingArtefactError, Reason
 from tasks.feature_memory import ESTIMATES, features_estimate
 from tasks.feature_sets import FEATURE_KINDS, features_key
 from tasks.features import FeaturePayload
@@ -87,8 +87,15 @@ def _import_sources(view: ProjectView, start: int) -> Iterator[SourceJobs]:
 
 
 def _is_imported(view: ProjectView, source: Source) -> bool:
+    """Tell whether a photo is all there; its record is read, so that one look finds all damaged ones."""
     content = view.project.registered_content(source.name)
-    return content is not None and view.store.has_photo(content)
+    if content is None or not view.store.has_photo(content):
+        return False
+    try:
+        read_photo_record(view.store, content)
+    except MissingArtefactError:
+        return False
+    return True
 
 
 def import_job(project: Project, source: Source) -> Job:
@@ -122,12 +129,23 @@ def _has_all_of_photo(view: ProjectView, content: str) -> bool:
 
 def _quarantine_lost(view: ProjectView, image: ProjectImage) -> None:
     """Leave out a photo that is lost and that none of its sources could bring back."""
-    names = [name for name, content in view.registrations.items() if content == image.content]
-    failures = [view.failures.get(("import", name)) for name in sorted(names)]
-    first = failures[0]
-    if first is None or None in failures:
+    names = sorted(
+        source.name for source in view.project.sources if view.registrations.get(source.name) == image.content
+    )
+    if not all(view.has_failed("import", name) for name in names):
         raise MissingArtefactError(f"{image.name} is not in the store any more")
-    view.project.record_failure("features", image.content, first)
+    failure = view.failures["import", names[0]] if names else _without_source(image)
+    view.project.record_failure("features", image.content, failure)
+
+
+def _without_source(image: ProjectImage) -> Failure:
+    """Return the failure of a lost photo that was imported by hand, under a name that is no source's."""
+    return Failure(
+        name=image.name,
+        reason=Reason.LOST,
+        cause=f"{image.name} is lost: what the project has of it is damaged or gone, and it has no source",
+        cure="Import the photo again under the same name, then resume the project.",
+    )
 
 
 def features_job(store: Store, project: Project, content: str) -> Job:

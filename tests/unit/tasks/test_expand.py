@@ -452,9 +452,9 @@ def test_a_photo_that_the_store_has_lost_is_imported_again(
     _assert_complete(queue)
 
 
-@pytest.mark.parametrize("until", ["import", "features", "matching", "tracks"])
+@pytest.mark.parametrize("until", ["import", "features", "matching", "tracks", "model"])
 def test_a_damaged_record_of_a_photo_is_made_again(queue: PipelineQueue, until: Phase) -> None:
-    """Whoever meets it; where nobody needs it any more it does no harm."""
+    """Whether a later phase needs it or not."""
     finish(queue, until)
     next(queue.store.root.glob(f"photos/*/{content_of('001.jpg')}.json")).write_text("{")
     finish(queue)
@@ -476,6 +476,26 @@ def test_a_photo_that_cannot_come_back_is_left_out_once(queue: PipelineQueue) ->
     assert len({failure for _, _, failure in queue.project.failures()}) == 1
     assert [image.name for image in images_for_pairing(queue.project)] == ["000.jpg", "002.jpg"]
     assert queue.store.folder(model_key(queue.store, queue.project)) is not None
+
+
+def test_a_lost_photo_that_no_source_has_is_left_out(queue: PipelineQueue) -> None:
+    """Somebody sent its import by hand: nobody can plan it again."""
+    finish(queue, "import")
+    queue.project.register("by-hand.jpg", "a" * 64)
+    finish(queue)
+
+    ((stage, item, failure),) = queue.project.failures()
+    assert (stage, item) == ("features", "a" * 64)
+    assert (failure.name, failure.reason) == ("by-hand.jpg", Reason.LOST)
+
+
+def test_one_look_finds_all_damaged_records(queue: PipelineQueue) -> None:
+    """Not one look for each."""
+    finish(queue, "import")
+    for path in queue.store.root.glob("photos/*/*.json"):
+        path.write_text("{")
+
+    assert len(plan(queue).follow_ups) == 3
 
 
 def test_a_photo_whose_features_are_there_stays_though_it_is_lost(queue: PipelineQueue) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from governor.model import Grant
 from tasks.kind import Done, NotReady, Outcome
-from tasks.matching import run_matching
+from tasks.matching import KINDS, run_matching
 from tasks.matching_kernel import match_descriptors
 from tasks.pair_jobs import MatchPayload, matches_key, pair_item
 from tasks.parameters import FeatureParameters, ProjectParameters
@@ -138,7 +138,7 @@ def test_windows_hold_two_pairs_per_thread_and_eight_in_all(
 
     next(outcomes)
 
-    assert len(computed) == window
+    assert len(computed) == window == KINDS[0].window(grant)
     assert sum(scene.store.has(_key(scene, pair)) for pair in pairs) == 1
 
 

@@ -247,3 +247,53 @@ def test_a_folder_whose_filling_fails_is_absent(tmp_path: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text)
+
+
+def test_shapes_are_read_from_the_header_alone(tmp_path: Path) -> None:
+    """Damage in the data does not matter, and is neither found nor discarded."""
+    store = store_at(tmp_path)
+    store.publish(KEY, {"x": np.zeros((3, 4)), "empty": np.zeros((0, 2), np.uint8)}, {})
+    (path,) = store.root.rglob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+    assert store.shapes(KEY) == {"x": (3, 4), "empty": (0, 2)}
+    assert store.has(KEY)
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 10_000])
+def test_the_shapes_of_a_torn_artefact_are_corrupt(tmp_path: Path, cut_bytes: int) -> None:
+    """The header says how long the file is."""
+    store = store_at(tmp_path)
+    publish(store)
+    (path,) = store.root.rglob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-cut_bytes])
+
+    with pytest.raises(CorruptArtefactError, match="is damaged"):
+        store.shapes(KEY)
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "sha256"])
+def test_an_artefact_without_one_of_its_files_has_no_shapes_and_is_not_intact(
+    tmp_path: Path, suffix: str
+) -> None:
+    """It is not published."""
+    store = store_at(tmp_path)
+    publish(store)
+    was_intact = store.is_intact(KEY)
+    next(store.root.rglob(f"*.{suffix}")).unlink()
+
+    assert was_intact
+    assert not store.is_intact(KEY)
+    with pytest.raises(MissingArtefactError):
+        store.shapes(KEY)
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "sha256"])
+def test_an_artefact_is_intact_only_while_it_matches_its_checksum(tmp_path: Path, suffix: str) -> None:
+    """One changed byte on either side."""
+    store = store_at(tmp_path)
+    publish(store)
+    path = next(store.root.rglob(f"*.{suffix}"))
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+
+    assert not store.is_intact(KEY)

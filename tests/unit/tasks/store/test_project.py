@@ -156,3 +156,52 @@ def test_a_project_of_a_missing_store_cannot_be_written(tmp_path: Path) -> None:
     """Registering does not create a store by the way."""
     with pytest.raises(StoreError, match="is gone"):
         project_at(tmp_path).register("a.jpg", "a" * 64)
+
+
+DAMAGED = ["", "{", "null", "[]", '{"name": "a.jpg"}', '{"name": "a.jpg", "content": "x"}']
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_registration_counts_as_absent_and_is_replaced(tmp_path: Path, text: str) -> None:
+    """It can be made again; a whole one is never replaced."""
+    project = project_at(tmp_path)
+    project.create(PARAMETERS, SOURCES)
+    project.register("a.jpg", "a" * 64)
+    next(project.path.glob("registrations/*")).write_text(text)
+    before = project.registrations(), project.registered_content("a.jpg")
+    project.register("a.jpg", "b" * 64)
+    project.register("a.jpg", "c" * 64)
+
+    assert before == ({}, None)
+    assert project.registrations() == {"a.jpg": "b" * 64}
+    assert project.registered_content("a.jpg") == "b" * 64
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, '{"stage": "import", "item": "a", "failure": {}}'])
+def test_a_damaged_failure_counts_as_absent(tmp_path: Path, text: str) -> None:
+    """The item is tried again."""
+    project = project_at(tmp_path)
+    project.create(PARAMETERS, SOURCES)
+    project.record_failure("import", "a.jpg", failure("a.jpg"))
+    next(project.path.glob("failures/*")).write_text(text)
+
+    assert project.failures() == []
+
+
+@pytest.mark.parametrize("index", [None, "", "{", "[]", '{"x": 1}'])
+def test_registrations_are_the_same_with_and_without_their_index(tmp_path: Path, index: str | None) -> None:
+    """It saves readings; a name that came later, or is gone, is told as it is."""
+    project = project_at(tmp_path)
+    project.create(PARAMETERS, SOURCES)
+    for name in ("a.jpg", "b.jpg"):
+        project.register(name, "a" * 64)
+    project.index_registrations()
+    project.register("c.jpg", "c" * 64)
+    if index is not None:
+        (project.path / "registrations.json").write_text(index)
+    project.index_registrations() if index == "{" else None
+
+    assert project.registrations() == {"a.jpg": "a" * 64, "b.jpg": "a" * 64, "c.jpg": "c" * 64}
+    for path in project.path.glob("registrations/*"):
+        path.unlink()
+    assert project.registrations() == {}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.errors import ItemError, MissingArtefactError, Reason, StoreError
-from tasks.store import PhotoRecord, Store
+from tasks.errors import CorruptArtefactError, ItemError, MissingArtefactError, Reason, StoreError
+from tasks.store import PhotoRecord, Store, artefact_key
 from tests.unit.tasks.photo_builders import store_at
 
 PHOTO = b"the bytes of a photo"
@@ -146,3 +146,45 @@ def test_only_old_temporaries_are_swept(tmp_path: Path, age_seconds: int, swept:
     assert store.sweep_temporaries(NOW_NS) == swept
     assert store.photo_path(CONTENT).read_bytes() == PHOTO
     assert folder.exists() == (swept == 0)
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", '{"width_px": 0}', "\xff"])
+def test_a_damaged_record_is_corrupt_until_discarded(tmp_path: Path, text: str) -> None:
+    """Then it is missing; the bytes of the photo stay."""
+    store = store_at(tmp_path)
+    store.copy_photo(CONTENT, io.BytesIO(PHOTO))
+    store.record_photo(CONTENT, RECORD)
+    next(store.root.glob("photos/*/*.json")).write_text(text, encoding="latin-1")
+
+    with pytest.raises(CorruptArtefactError, match="is damaged"):
+        store.photo_record(CONTENT)
+    store.discard_photo_record(CONTENT)
+    assert not store.has_photo_record(CONTENT)
+    assert store.photo_is_intact(CONTENT)
+
+
+def test_a_damaged_link_counts_as_absent(tmp_path: Path) -> None:
+    """The photo is to be imported again; nothing else is lost."""
+    store = store_at(tmp_path)
+    linked(store, tmp_path / "a.jpg")
+    next(store.root.glob("photos/*/*.link")).write_text("{")
+
+    assert not store.has_photo(CONTENT)
+    with pytest.raises(MissingArtefactError, match="is damaged"):
+        store.photo_path(CONTENT)
+
+
+def test_who_only_looks_discards_nothing(tmp_path: Path) -> None:
+    """The same store, but damage stays where it is."""
+    store = store_at(tmp_path)
+    key = artefact_key("features.extract", 1, {}, [CONTENT])
+    store.publish(key, {}, {})
+    store.copy_photo(CONTENT, io.BytesIO(PHOTO))
+    store.record_photo(CONTENT, RECORD)
+    looking = store.keeping_damage()
+    looking.discard(key)
+    looking.discard_photo(CONTENT)
+    looking.discard_photo_record(CONTENT)
+
+    assert store.has(key)
+    assert store.has_photo(CONTENT)
