@@ -119,7 +119,7 @@ def _planned(payload: ExpandPayload, look: Look, window: _Window) -> Done:
         follow_ups=window.jobs,
         continuation=expand_job(payload.model_copy(update={"phase": look.phase, **notes})),
         continue_at=0 if window.is_last else LOW_WATER_JOBS,
-        progress={"phase": look.phase},
+        progress={"state": "running", "phase": look.phase},
     )
 
 

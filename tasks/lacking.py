@@ -115,7 +115,7 @@ def _feature_sources(view: ProjectView, start: int) -> Iterator[SourceJobs]:
         if view.has_failed("features", image.content) or _has_all_of_photo(view, image.content):
             yield _NOTHING
         elif view.store.has_photo(image.content):
-            yield SourceJobs(jobs=[features_job(view.store, view.project, image.content)])
+            yield SourceJobs(jobs=[features_job(view.store, view.project, image)])
         else:
             _quarantine_lost(view, image)
             yield _NOTHING
@@ -148,7 +148,7 @@ def _without_source(image: ProjectImage) -> Failure:
     )
 
 
-def features_job(store: Store, project: Project, content: str) -> Job:
+def features_job(store: Store, project: Project, image: ProjectImage) -> Job:
     """Return the job that extracts one photo's features, charged by its size.
 
     Raises:
@@ -156,18 +156,19 @@ def features_job(store: Store, project: Project, content: str) -> Job:
     """
     parameters = project.parameters.features
     payload = FeaturePayload(
-        image=content,
+        image=image.content,
         project=project.id,
         max_image_size_px=parameters.max_image_size_px,
         max_features=parameters.max_features,
     )
-    estimate = features_estimate(read_photo_record(store, content), parameters)
+    estimate = features_estimate(read_photo_record(store, image.content), parameters)
     return Job(
         kind=FEATURE_KINDS[parameters.extractor],
         payload=payload.model_dump(mode="json"),
         project=project.id,
         stage="features",
-        item=content,
+        item=image.content,
+        name=image.name,
         estimate=estimate if estimate != ESTIMATES[parameters.extractor] else None,
     )
 

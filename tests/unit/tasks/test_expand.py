@@ -21,7 +21,7 @@ from tasks.looks import MAX_STALLS, History
 from tasks.pair_jobs import project_verification_key
 from tasks.pairs import images_for_pairing, pairing_of
 from tasks.reconstruction import model_key
-from tasks.store import ArtefactKey, PhotoRecord, Project
+from tasks.store import ArtefactKey, PhotoRecord, Project, ProjectImage
 from tasks.store.artefacts import Artefacts
 from tasks.store.photos import Photos
 from tasks.tracks import tracks_key
@@ -558,9 +558,10 @@ def test_a_features_job_is_charged_by_its_photo(queue: PipelineQueue, side_px: i
     content = content_of("photo")
     queue.store.record_photo(content, record)
 
-    job = features_job(queue.store, queue.project, content)
+    job = features_job(queue.store, queue.project, ProjectImage(name="a.jpg", content=content))
 
     charged = features_estimate(record, queue.project.parameters.features)
+    assert (job.item, job.name) == (content, "a.jpg")
     assert job.estimate == (None if is_default else charged)
     assert (charged == ESTIMATES["rootsift"]) == is_default
 
