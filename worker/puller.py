@@ -167,6 +167,7 @@ class Puller:
             "waiting_settlements": len(self.settler),
             "refused_settlements": self.settler.refused,
             "given_back": self.lease.given_back,
+            "reception_errors": self._reception.unexpected_errors,
             "running_batches": len(self._batches),
         }
 
