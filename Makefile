@@ -38,8 +38,8 @@ fmt: venv ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: venv ## run the side-by-side measurements (none exist yet: see tests/bench)
-	$(BIN)/python -m pytest tests/bench
+bench: venv ## measure `tiepoint run` beside COLMAP alone, on real photos
+	$(BIN)/python -m tests.bench.colmap
 
 lock: venv ## lock the dependencies of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv
