@@ -30,6 +30,7 @@ from worker.display import show_summary
 from worker.embedded import ServerError
 from worker.local_project import interrupted_project, new_project, open_project, run_and_summarise
 from worker.local_run import LocalOptions, RunError
+from worker.node import check_partition
 from worker.settings import Settings, WrongSettingError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_WITH_FAILURES = 1, 2, 3
@@ -213,6 +214,7 @@ def worker(
         values["name"] = name
     with _plain_errors():
         settings = Settings.checked(**values)
+        check_partition(settings)
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "INFO"]
     command += ["--hostname", f"{settings.name}@%h"]
     os.execvpe(command[0], command, settings.child_environment())  # noqa: S606 - our own command

@@ -52,6 +52,7 @@ def new_project(
         project = store.project(PROJECT_ID)
         is_new = not project.exists()
         project.create(parameters, sources, link=link)
+        project.clear_failures()  # Continued, it tries again what had failed, as `resume` does.
         yield LocalProject(store=store, project=project, is_new=is_new)
 
 

@@ -4,7 +4,6 @@ Server and worker are subprocesses of the main thread and die with it. Does
 not cover how progress and results are shown (:mod:`worker.display`).
 """
 
-import os
 import shlex
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from tasks.store import Project, Store
 from worker import tether
 from worker.client import Client, ProjectState, QueueError
 from worker.embedded import EmbeddedServer, embedded_server
+from worker.node import check_partition
 from worker.settings import ProfileName, Settings
 
 _POLL_SECONDS = 0.1
@@ -78,16 +78,18 @@ def _go_on(store: Store) -> str:
 
 
 def _settings(broker_url: str, store: Store, project: Project, options: LocalOptions) -> Settings:
-    roots = {str(Path(source.path).parent) for source in project.sources}
-    return Settings.checked(
+    roots = {Path(source.path).parent for source in project.sources}
+    settings = Settings.checked(
         broker_url=broker_url,
         store=store.root.resolve(),
-        import_roots=(Path(os.path.commonpath(roots)),) if roots else (),
+        import_roots=tuple(sorted(roots)),
         cpus=options.cpus,
         memory_bytes=options.memory_bytes,
         profile=options.profile,
         single_node=True,
     )
+    check_partition(settings)
+    return settings
 
 
 @contextmanager

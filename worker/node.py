@@ -16,7 +16,7 @@ from governor.model import Decision, Snapshot
 from governor.profile import read_profile
 from governor.snapshot import capture_snapshot
 from tasks.catalog import load_kinds
-from worker.settings import Settings
+from worker.settings import Settings, WrongSettingError
 
 _PROC_ROOT = Path("/proc")
 _STEP_BYTES = 64 * 2**20
@@ -82,6 +82,20 @@ class Node:
         """
         single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         return {**self.settings.child_environment(), **single}
+
+
+def check_partition(settings: Settings) -> None:
+    """Check that this machine, or the partition asked for, leaves anything for jobs.
+
+    Raises:
+        WrongSettingError: it does not; the text says what is too small.
+    """
+    profile = read_profile(
+        partition_memory_bytes=settings.memory_bytes, partition_cpus=settings.cpus, proc_root=_PROC_ROOT
+    )
+    violated = policies.violations(policies.named(policies.PolicyName(settings.profile), profile), profile)
+    if violated:
+        raise WrongSettingError(f"{violated[0]}; raise --memory or leave it out")
 
 
 @cache

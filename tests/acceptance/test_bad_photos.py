@@ -59,3 +59,19 @@ def test_one_content_under_two_names_is_registered_once(mixed: Finished) -> None
 
     assert "again.jpg" in registered
     assert "kermit001.jpg" not in registered
+
+
+def test_running_again_tries_what_had_failed(photos: PhotoSet, tmp_path: Path) -> None:
+    """A good file in the place of a broken one is taken by `run` as it is by `resume`."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    first, second = sorted(photos("kermit").iterdir())[:2]
+    shutil.copy(first, folder)
+    (folder / "broken.jpg").write_bytes(b"")
+    command = ("run", folder, "--project", tmp_path / "p", "--until", "import", "--profile", "dedicated")
+    broken = tiepoint(*command, "--json")
+    shutil.copy(second, folder / "broken.jpg")
+    mended = tiepoint(*command, "--json")
+
+    assert (broken.returncode, broken.summary["images"]) == (3, {"imported": 1, "failed": 1})
+    assert (mended.returncode, mended.summary["images"]) == (0, {"imported": 2, "failed": 0})
