@@ -1,6 +1,7 @@
 """A folder as people have them: good photos, broken ones, odd formats, odd names, duplicates."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
