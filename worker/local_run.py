@@ -4,6 +4,7 @@ Server and worker are subprocesses of the main thread and die with it. Does
 not cover how progress and results are shown (:mod:`worker.display`).
 """
 
+import os
 import shlex
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from worker.settings import ProfileName, Settings
 
 _POLL_SECONDS = 0.1
 _WARM_STOP_SECONDS = 10.0
+_MOST_IMPORT_ROOTS = 256
 
 Watch = Callable[[ProjectState, str], None]
 """Is told the live state, and what the node waits for, about ten times a second."""
@@ -78,11 +80,10 @@ def _go_on(store: Store) -> str:
 
 
 def _settings(broker_url: str, store: Store, project: Project, options: LocalOptions) -> Settings:
-    roots = {Path(source.path).parent for source in project.sources}
     settings = Settings.checked(
         broker_url=broker_url,
         store=store.root.resolve(),
-        import_roots=tuple(sorted(roots)),
+        import_roots=_import_roots({Path(source.path).parent for source in project.sources}),
         cpus=options.cpus,
         memory_bytes=options.memory_bytes,
         profile=options.profile,
@@ -90,6 +91,19 @@ def _settings(broker_url: str, store: Store, project: Project, options: LocalOpt
     )
     check_partition(settings)
     return settings
+
+
+def _import_roots(folders: set[Path]) -> tuple[Path, ...]:
+    """Return the folders that hold the photos, those within another left out.
+
+    Photos that are links may lie far apart: their common folder could be the
+    whole disk. A very large number is joined all the same, for the worker gets
+    them in a variable of its environment.
+    """
+    outermost = {folder for folder in folders if folders.isdisjoint(folder.parents)}
+    if len(outermost) > _MOST_IMPORT_ROOTS:
+        return (Path(os.path.commonpath(outermost)),)
+    return tuple(sorted(outermost))
 
 
 @contextmanager

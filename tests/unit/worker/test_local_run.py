@@ -24,20 +24,21 @@ def a_project(root: Path, *paths: str) -> tuple[Store, Project]:
 
 
 @pytest.mark.parametrize(
-    ("paths", "root"),
+    ("paths", "roots"),
     [
-        (("/photos/a.jpg", "/photos/b.jpg"), "/photos"),
-        (("/photos/left/a.jpg", "/photos/right/b.jpg"), "/photos"),
-        (("/photos/only/a.jpg",), "/photos/only"),
+        (("/photos/a.jpg", "/photos/b.jpg"), ["/photos"]),
+        (("/photos/a.jpg", "/photos/below/b.jpg"), ["/photos"]),
+        (("/photos/left/a.jpg", "/disk/right/b.jpg"), ["/disk/right", "/photos/left"]),
+        (tuple(f"/photos/{number}/a.jpg" for number in range(257)), ["/photos"]),
     ],
 )
-def test_the_worker_may_read_the_folder_that_holds_all_photos(
-    tmp_path: Path, paths: tuple[str, ...], root: str
+def test_the_worker_may_read_the_folders_that_hold_the_photos(
+    tmp_path: Path, paths: tuple[str, ...], roots: list[str]
 ) -> None:
-    """And nothing above it."""
+    """And nothing beside or above them."""
     store, project = a_project(tmp_path, *paths)
 
-    assert _settings(BROKER_URL, store, project, LocalOptions()).import_roots == (Path(root),)
+    assert _settings(BROKER_URL, store, project, LocalOptions()).import_roots == tuple(map(Path, roots))
 
 
 def test_a_project_without_photos_opens_no_folder(tmp_path: Path) -> None:
