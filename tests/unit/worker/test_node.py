@@ -17,7 +17,7 @@ def test_a_partition_must_leave_something_for_jobs(mib: int, *, is_enough: bool)
     if is_enough:
         check_partition(settings)
     else:
-        with pytest.raises(WrongSettingError, match="leaves nothing of 0.50 GiB"):
+        with pytest.raises(WrongSettingError, match=r"leaves nothing of 0\.50 GiB"):
             check_partition(settings)
 
 
