@@ -45,12 +45,19 @@ def find_photos(folder: Path) -> tuple[Source, ...]:
     return tuple(sorted(sources, key=lambda source: source.name))
 
 
+def _tell_unreadable(error: OSError) -> None:
+    """Refuse a folder that cannot be looked into: photos left out silently would be missed late."""
+    raise ProjectError(
+        f"cannot look into {error.filename}: {error.strerror}; make it readable, or move it away"
+    )
+
+
 def _files(root: Path) -> Iterator[Path]:
     """Yield the files of every folder once, real folders before linked ones."""
     waiting = deque([root])
     seen: set[tuple[int, int]] = set()
     while waiting:
-        for parent, folders, files in os.walk(waiting.popleft()):
+        for parent, folders, files in os.walk(waiting.popleft(), onerror=_tell_unreadable):
             here = Path(parent)
             if not _is_new(here, seen) or _is_store(here):
                 folders.clear()

@@ -4,6 +4,7 @@ Started by ``tiepoint worker`` (:mod:`worker.start`) or plain ``celery -A
 worker.app worker``. Does not cover how jobs are pulled (:mod:`worker.consumer`).
 """
 
+import sys
 from typing import Any
 
 from celery import Celery
@@ -11,7 +12,7 @@ from kombu import Exchange, Queue
 
 from tasks.catalog import load_kinds
 from worker.consumer import GovernedConsumer, PullStep
-from worker.settings import Settings
+from worker.settings import Settings, WrongSettingError
 
 
 def create_app(settings: Settings) -> Celery:
@@ -55,4 +56,12 @@ def _make_body(name: str) -> Any:
     return run_in_a_governed_worker
 
 
-app = create_app(Settings())
+def _settings_or_exit() -> Settings:
+    """Read the settings; plain ``celery -A`` has nobody else to say in one sentence what is wrong."""
+    try:
+        return Settings.checked()
+    except WrongSettingError as error:
+        sys.exit(f"error: {error}")
+
+
+app = create_app(_settings_or_exit())

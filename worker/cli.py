@@ -143,7 +143,7 @@ def run(
     )
     options = _options(until, cpus, memory, profile)
     folder = project or Path(f"{photos.resolve().name}.tiepoint")
-    with _plain_errors(), new_project(folder, photos, parameters, link=link) as local:
+    with _resumable(folder), new_project(folder, photos, parameters, link=link) as local:
         if not local.is_new:
             _say(f"continuing the project in {folder}")
         summary = run_and_summarise(local, options, errors)
@@ -161,7 +161,7 @@ def resume(
 ) -> None:
     """Finish a project that was interrupted; failed items are tried again."""
     options = _options(until, cpus, memory, profile)
-    with _plain_errors(), interrupted_project(folder) as local:
+    with _resumable(folder), interrupted_project(folder) as local:
         summary = run_and_summarise(local, options, errors)
     _finish(summary, folder, until, as_json=as_json)
 
@@ -215,6 +215,7 @@ def worker(
     with _plain_errors():
         settings = Settings.checked(**values)
         check_partition(settings)
+        _check_folders(settings.store, *settings.import_roots)
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "INFO"]
     command += ["--hostname", f"{settings.name}@%h"]
     os.execvpe(command[0], command, settings.child_environment())  # noqa: S606 - our own command
@@ -231,7 +232,7 @@ def demo(
     from worker.demo import DEMO_PROJECT_FOLDER, run_demo  # noqa: PLC0415 - loads the renderer
 
     options = LocalOptions(cpus=cpus, memory_bytes=_bytes(memory), profile="dedicated")
-    with _plain_errors():
+    with _plain_errors(), _interruptible("run the demo again, in a new folder if you keep one"):
         summary = run_demo(project, options, errors)
     folder = project / DEMO_PROJECT_FOLDER if project is not None else None
     _finish(summary, folder, Until.MODEL, as_json=as_json)
@@ -244,6 +245,13 @@ def _main(
     if show_version:
         typer.echo(version("tiepoint"))
         raise typer.Exit
+
+
+def _check_folders(*folders: Path) -> None:
+    """Refuse folders that are not there: a share that is not mounted must not look like an empty one."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise WrongSettingError(f"{folder} is not a folder; mount it, make it, or name another")
 
 
 def _options(until: Until, cpus: int | None, memory: str | None, profile: Profile) -> LocalOptions:
@@ -261,6 +269,14 @@ def _plain_errors() -> Iterator[None]:
     except (TasksError, ServerError, RunError) as error:
         _say(f"error: {error}", style="red")
         raise typer.Exit(EXIT_FAILED) from error
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Turn errors and interruptions of a run into a sentence that says how to go on."""
+    go_on = f"`tiepoint resume {shlex.quote(str(folder))}` finishes the project"
+    with _plain_errors(), _interruptible(go_on):
+        yield
 
 
 def _say(sentence: str, *, style: str | None = None) -> None:
@@ -281,7 +297,7 @@ def _finish(summary: dict[str, Any], folder: Path | None, until: Until, *, as_js
     if folder is not None and not as_json:
         _say(f"results in {folder}; {_next_step(folder, until)}")
     if summary["failures"]:
-        raise typer.Exit(EXIT_WITH_FAILURES)
+        raise typer.Exit(EXIT_WITH_FAILURES if summary["images"]["imported"] else EXIT_FAILED)
 
 
 def _next_step(folder: Path, until: Until) -> str:
@@ -294,9 +310,22 @@ def _next_step(folder: Path, until: Until) -> str:
 class Interrupted(BaseException):
     """A signal asks us to end; everything is left as after an error."""
 
+    go_on = ""
+    """How to go on afterwards."""
+
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.exit_code = _EXIT_OF_SIGNAL[signal.Signals(signum)]
+
+
+@contextmanager
+def _interruptible(go_on: str) -> Iterator[None]:
+    """Note how the user goes on if a signal ends the block."""
+    try:
+        yield
+    except Interrupted as interruption:
+        interruption.go_on = go_on
+        raise
 
 
 def _interrupt(signum: int, _frame: FrameType | None) -> None:
@@ -316,7 +345,7 @@ def main() -> None:
         app()
     except Interrupted as interruption:
         with suppress(OSError):  # The terminal may be gone.
-            _say("interrupted; `tiepoint resume` finishes the project")
+            _say("; ".join(filter(None, ("interrupted", interruption.go_on))))
         sys.exit(interruption.exit_code)
 
 

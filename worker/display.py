@@ -121,7 +121,8 @@ def show_summary(console: Console, summary: dict[str, Any]) -> None:
         console.print(f"no sparse model: {summary['model_reason']}", markup=False, soft_wrap=True)
     for failure in summary["failures"]:
         # Names are the user's: a bracket in one is no markup.
-        sentence = f"{failure['name']}: {failure['cause']}. {failure['cure']}"
+        name, cause = failure["name"], failure["cause"].rstrip(".")
+        sentence = f"{cause if cause.startswith(name) else f'{name}: {cause}'}. {failure['cure']}"
         console.print(sentence, style="red", markup=False, soft_wrap=True)
     if "truth" in summary:
         truth = summary["truth"]

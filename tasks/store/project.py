@@ -225,8 +225,8 @@ class Project:
         different = [words for key, words in names.items() if stored[key] != wanted[key]]
         if different:
             raise ProjectError(
-                f"project {self.id} exists with other {' and other '.join(different)}; "
-                "resume it, or choose another folder."
+                f"the project that is there has other {' and other '.join(different)}; "
+                "resume it as it is, or choose another folder for these"
             )
 
     def _publish(self, path: Path, text: str) -> bool:

@@ -170,7 +170,7 @@ def test_a_project_none_of_whose_photos_can_be_used_ends_with_a_reason(tmp_path:
         (tmp_path / "photos" / name).write_text("This is not a picture.")
     done = tiepoint("run", tmp_path / "photos", "--project", tmp_path / "p", "--json", *DEDICATED)
 
-    assert done.returncode == 3
+    assert done.returncode == 1
     assert len(done.summary["failures"]) == 2
     assert done.summary["models"] == []
     assert done.summary["model_reason"] == "None of the 2 photos could be used."

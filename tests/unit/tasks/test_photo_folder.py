@@ -1,7 +1,9 @@
 """A user's folder is searched for photos: by name or first bytes, in one order, hidden things left alone."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,3 +205,21 @@ def test_a_folder_that_is_linked_twice_counts_once_under_its_own_name(tmp_path: 
         (tmp_path / "photos" / name).symlink_to((tmp_path / "photos").joinpath(name).parent / target)
 
     assert names(tmp_path / "photos") == ["b.jpg", "real/a.jpg"]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Photos that are left out silently would be missed late."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    open_folder = os.scandir
+
+    def scandir(path: str) -> Any:
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_folder(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(ProjectError, match="closed: Permission denied"):
+        find_photos(tmp_path)

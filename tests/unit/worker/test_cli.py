@@ -173,12 +173,13 @@ def test_a_signal_unwinds_everything_once(
     cleaned = []
 
     def work() -> None:
-        try:
-            signal.raise_signal(signum)
-        finally:
-            for other, _ in SIGNALS:
-                signal.raise_signal(other)
-            cleaned.append(True)
+        with cli._interruptible("begin anew"):
+            try:
+                signal.raise_signal(signum)
+            finally:
+                for other, _ in SIGNALS:
+                    signal.raise_signal(other)
+                cleaned.append(True)
 
     monkeypatch.setattr(cli, "app", work)
     with pytest.raises(SystemExit) as ended:
@@ -186,7 +187,7 @@ def test_a_signal_unwinds_everything_once(
 
     assert ended.value.code == exit_code
     assert cleaned == [True]
-    assert "`tiepoint resume` finishes the project" in capsys.readouterr().err
+    assert "interrupted; begin anew" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_own_signal_handlers")
@@ -222,3 +223,26 @@ def test_a_wrong_setting_in_the_environment_ends_with_2(
     assert result.exit_code == cli.EXIT_USAGE
     assert "TIEPOINT_LEASE_SECONDS: 'soon'" in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("missing", ["store", "import root"])
+def test_a_worker_refuses_folders_that_are_not_there(tmp_path: Path, missing: str) -> None:
+    """A share that is not mounted must not look like an empty one."""
+    store = tmp_path if missing == "import root" else tmp_path / "store"
+    root = tmp_path if missing == "store" else tmp_path / "photos"
+
+    result = invoke("worker", "--broker", "redis://host", "--store", store, "--import-root", root)
+
+    assert result.exit_code == 2
+    assert "is not a folder" in result.stderr
+
+
+@pytest.mark.parametrize(("imported", "exit_code"), [(0, 1), (1, 3)])
+def test_failures_with_nothing_left_are_a_failure(imported: int, exit_code: int) -> None:
+    """Exit code 3 promises that there is a result."""
+    summary = {"failures": [{}], "images": {"imported": imported}}
+
+    with pytest.raises(typer.Exit) as ended:
+        cli._finish(summary, None, cli.Until.MODEL, as_json=True)
+
+    assert ended.value.exit_code == exit_code
