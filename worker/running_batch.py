@@ -160,6 +160,12 @@ class RunningBatch:
         self._settler.add(failed_entry(item, self._kind.name, failure))
         item.announce_failure(failure)
 
+    def _give_up(self, item: ClaimedItem, reason: Reason, *, cause: str, cure: str) -> None:
+        """Fail an item for a reason that no child could write into the project's store."""
+        failure = Failure(name=item.name, reason=reason, cause=cause, cure=cure)
+        self._services.record_failure(item, failure)
+        self._fail(item, failure)
+
     def _cancel(self, item: ClaimedItem) -> None:
         """Settle a job that Celery has revoked; Celery has told its events already."""
         failure = refusals.cancelled(item.name)
@@ -179,26 +185,18 @@ class RunningBatch:
         if Estimate.from_header(estimate).memory_bytes(1) > grant.memory_bytes // grant.batch:
             self._give_back(item, estimate=estimate)
             return
-        failure = Failure(
-            name=item.name,
-            reason=Reason.INTERNAL_ERROR,
+        self._give_up(
+            item,
+            Reason.INTERNAL_ERROR,
             cause=f"{self._kind.name} asked for more memory than it was granted, but named no more",
             cure="Report this with the worker's log; the item is left out of the project.",
         )
-        self._services.record_failure(item, failure)
-        self._fail(item, failure)
 
     def _back_off(self, item: ClaimedItem, cause: str) -> None:
         """Park an item whose store did not answer; it comes back after a while."""
         if item.attempts + 1 >= MAX_ATTEMPTS:
-            failure = Failure(
-                name=item.name,
-                reason=Reason.STORE_UNAVAILABLE,
-                cause=cause,
-                cure="Make the store reachable and writable, then resume the project.",
-            )
-            self._services.record_failure(item, failure)
-            self._fail(item, failure)
+            cure = "Make the store reachable and writable, then resume the project."
+            self._give_up(item, Reason.STORE_UNAVAILABLE, cause=cause, cure=cure)
             return
         delay_ms = _BACK_OFF_MS[item.attempts]
         log.warning("job_parked", kind=self._kind.name, item=item.name, cause=cause, delay_ms=delay_ms)
@@ -211,14 +209,12 @@ class RunningBatch:
             log.warning("suspect_given_back", kind=self._kind.name, item=item.name, cause=cause)
             self._give_back(item, attempts=1)
             return
-        failure = Failure(
-            name=item.name,
-            reason=Reason.WORKER_LOST,
+        self._give_up(
+            item,
+            Reason.WORKER_LOST,
             cause=f"{MAX_ATTEMPTS} attempts ended without a result; the last: {cause}",
             cure="Look at the worker's log; resume the project to try again.",
         )
-        self._services.record_failure(item, failure)
-        self._fail(item, failure)
 
     # -- The batch as a whole ---------------------------------------------------------
 
