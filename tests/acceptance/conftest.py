@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -66,7 +67,14 @@ def start_tiepoint(*arguments: str | Path, **environment: str) -> "subprocess.Po
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
+        # Whoever starts the tests in the background has them ignore Ctrl-C; a user's shell does not.
+        preexec_fn=_heed_signals,  # noqa: PLW1509 - it only resets handlers
     )
+
+
+def _heed_signals() -> None:
+    for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def family(pid: int) -> list[psutil.Process]:

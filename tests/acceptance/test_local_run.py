@@ -110,7 +110,7 @@ def test_a_signal_ends_cleanly_and_the_run_can_be_resumed(
     _, told = run.communicate(timeout=DEADLINE_SECONDS)
 
     assert run.returncode == exit_code
-    assert "`tiepoint resume` finishes the project" in told
+    assert f"`tiepoint resume {project}` finishes the project" in told
     wait_until(lambda: not any(_is_alive(process) for process in everyone), "all are gone")
     assert list(scratch.iterdir()) == []
     assert [path for path in project.rglob("*") if ".tmp-" in path.name] == []
