@@ -115,8 +115,13 @@ def run_and_summarise(local: LocalProject, options: LocalOptions, console: Conso
     """Run a project to its end, showing progress; return what it has come to."""
     # What killed processes left behind; not what another run of this folder is writing now.
     local.store.sweep_temporaries(time.time_ns())
-    with RunDisplay(console) as display:
-        state = run_locally(local.store, local.project, options, display.watch)
+    try:
+        with RunDisplay(console) as display:
+            state = run_locally(local.store, local.project, options, display.watch)
+    except BaseException:
+        # Our processes are gone; what they were writing when they were ended is nobody's now.
+        local.store.sweep_temporaries(time.time_ns(), min_age_seconds=0)
+        raise
     summary = {**summarise(local.store, local.project), **_measured(state)}
     local.project.write_result(summary)
     return summary

@@ -157,8 +157,10 @@ SIGNALS = [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
 
 @pytest.fixture
 def _own_signal_handlers() -> Iterator[None]:
-    """Put back what the process did about signals."""
+    """Heed signals, as a program in front does, and put back what this process did about them."""
     before = {signum: signal.getsignal(signum) for signum, _ in SIGNALS}
+    for signum in before:
+        signal.signal(signum, signal.SIG_DFL)
     yield
     for signum, handler in before.items():
         signal.signal(signum, handler)
