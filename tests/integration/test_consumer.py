@@ -78,7 +78,7 @@ def test_jobs_of_a_killed_worker_run_on_another_when_its_lease_ends(cluster: Clu
     """A claimed message belongs to a lease; no visibility timeout is waited for."""
     first = cluster.start_worker("first")
     cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log, "sleep_seconds": 600})
-    wait_until(cluster.inflight, "the job is claimed")
+    wait_until(cluster.runs, "the job runs")
     first.stop(signal.SIGKILL)
     cluster.send("noop", kwargs={"number": 2, "log": cluster.run_log})
     cluster.start_worker("second")
