@@ -25,7 +25,7 @@ def _identity(head: Head) -> tuple[str, ...]:
     return (head.source, head.estimate_text, head.mark, head.identity)
 
 
-def _since_or_now(head: Head, times: WaitingTimes) -> float:
+def _since_or_last(head: Head, times: WaitingTimes) -> float:
     since_ns = times.since_ns(head)
     return float("inf") if since_ns is None else since_ns
 
@@ -43,7 +43,7 @@ def in_order(heads: Sequence[Head], stage_of: Mapping[str, int], times: WaitingT
             head.priority,
             not head.is_large,
             -stage_of.get(head.kind, 0),
-            _since_or_now(head, times),
+            _since_or_last(head, times),
             head.source,
         ),
     )

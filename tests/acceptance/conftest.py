@@ -5,15 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests import waiting
 from tests.conftest import PhotoSet
 from tests.plain_runner import PlainResult, run_plain
 
@@ -21,15 +21,7 @@ TIEPOINT = [sys.executable, "-P", "-m", "worker.cli"]
 DEADLINE_SECONDS = 120.0
 """How long a test waits for something that must happen; never part of what it measures."""
 
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until a condition is true and return its value; fail the test after the deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.01)
-    pytest.fail(f"waited {DEADLINE_SECONDS:.0f} s in vain until {what}")
+wait_until = partial(waiting.wait_until, deadline_seconds=DEADLINE_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 import redis
 from celery import Celery
 
+from tests import waiting
 from worker import keys
 from worker.connections import plain_client
 from worker.embedded import embedded_server
@@ -25,15 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 60.0
 """How long a test waits for something that must happen; never part of what it measures."""
 
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until a condition is true and return its value; fail the test after the deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.02)
-    pytest.fail(f"waited {DEADLINE_SECONDS:.0f} s in vain until {what}")
+wait_until = partial(waiting.wait_until, deadline_seconds=DEADLINE_SECONDS)
 
 
 @pytest.fixture
