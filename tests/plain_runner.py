@@ -3,8 +3,8 @@
 No queue, no worker, no governor: what it gets is what every cluster must get.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,21 @@ KINDS: dict[str, Kind] = {
     for module in (import_images, features, pairs, matching, verification, tracks, reconstruction)
     for kind in module.KINDS
 }
+
+
+Outcomes = list[Outcome]
+MapBatches = Callable[[Callable[["Batch"], Outcomes], Iterable["Batch"]], Iterable[Outcomes]]
+"""How batches are run: ``map``, or that of a process pool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Jobs of one kind for one call of its callback; can be sent to another process."""
+
+    store: Store
+    threads: int
+    jobs: tuple[Job, ...]
+    estimate: Estimate
 
 
 class PlainRunError(Exception):
@@ -60,6 +75,7 @@ class _Run:
     project: Project
     threads: int
     max_batch: int
+    map_batches: MapBatches
     recorded_items: dict[str, int] = field(default_factory=dict)
 
 
@@ -71,11 +87,13 @@ def run_plain(
     threads: int = 1,
     max_batch: int = 64,
     with_model: bool = False,
+    map_batches: MapBatches = map,
 ) -> PlainResult:
     """Import a folder of photos, build its tracks and, if asked, its models.
 
     ``threads`` are granted to every batch (up to its kind's ceiling);
-    ``max_batch`` caps the batches below their kinds' own limits.
+    ``max_batch`` caps the batches below their kinds' own limits;
+    ``map_batches`` runs the batches of a stage.
     """
     store = Store(store_root, import_roots=(photos_folder,))
     store.create()
@@ -86,7 +104,7 @@ def run_plain(
         if path.is_file()
     ]
     project.create(parameters or ProjectParameters(), sources)
-    run = _Run(store=store, project=project, threads=threads, max_batch=max_batch)
+    run = _Run(store=store, project=project, threads=threads, max_batch=max_batch, map_batches=map_batches)
     _run_jobs(run, [_import_job(project, source) for source in sources])
     _run_jobs(run, [_features_job(project, image.content) for image in project.images()])
     match_jobs = _run_jobs(run, [pairs_job(project, image.content) for image in images_for_pairing(project)])
@@ -120,32 +138,47 @@ def _run_jobs(run: _Run, jobs: Sequence[Job]) -> list[Job]:
     follow_ups: list[Job] = []
     if not jobs:
         return follow_ups
-    kind = KINDS[jobs[0].kind]
-    batch_size = min(kind.estimate.max_batch, run.max_batch)
-    for start in range(0, len(jobs), batch_size):
-        batch = jobs[start : start + batch_size]
-        estimate = batch[0].estimate or kind.estimate
-        for job, outcome in zip(batch, _outcomes(run, kind, batch, estimate), strict=True):
-            follow_ups += _settle(run, job, _with_enough(run, kind, job, outcome))
+    batches = _batches(run, jobs)
+    for batch, outcomes in zip(batches, run.map_batches(outcomes_of, batches), strict=True):
+        for job, outcome in zip(batch.jobs, outcomes, strict=True):
+            follow_ups += _settle(run, job, outcome)
     return follow_ups
 
 
-def _outcomes(run: _Run, kind: Kind, jobs: Sequence[Job], estimate: Estimate) -> Iterator[Outcome]:
-    payloads: list[Any] = [kind.payload.model_validate(job.payload) for job in jobs]
+def _batches(run: _Run, jobs: Sequence[Job]) -> list[Batch]:
+    kind = KINDS[jobs[0].kind]
+    size = min(kind.estimate.max_batch, run.max_batch)
+    return [
+        Batch(
+            store=run.store,
+            threads=run.threads,
+            jobs=tuple(jobs[start : start + size]),
+            estimate=jobs[start].estimate or kind.estimate,
+        )
+        for start in range(0, len(jobs), size)
+    ]
+
+
+def outcomes_of(batch: Batch) -> Outcomes:
+    """Run a batch; a job that needs more than its estimate gets it."""
+    return [
+        _call(replace(batch, jobs=(job,), estimate=outcome.estimate))[0]
+        if isinstance(outcome, Needs)
+        else outcome
+        for job, outcome in zip(batch.jobs, _call(batch), strict=True)
+    ]
+
+
+def _call(batch: Batch) -> Outcomes:
+    kind, estimate = KINDS[batch.jobs[0].kind], batch.estimate
+    payloads: list[Any] = [kind.payload.model_validate(job.payload) for job in batch.jobs]
     grant = Grant(
-        batch=len(jobs),
-        cpu_threads=min(run.threads, estimate.cpu_threads),
-        memory_bytes=estimate.memory_bytes(len(jobs)),
+        batch=len(payloads),
+        cpu_threads=min(batch.threads, estimate.cpu_threads),
+        memory_bytes=estimate.memory_bytes(len(payloads)),
         io_slots=estimate.io_slots,
     )
-    return kind.run(payloads, grant, run.store)
-
-
-def _with_enough(run: _Run, kind: Kind, job: Job, outcome: Outcome) -> Outcome:
-    if not isinstance(outcome, Needs):
-        return outcome
-    (again,) = _outcomes(run, kind, [job], outcome.estimate)
-    return again
+    return list(kind.run(payloads, grant, batch.store))
 
 
 def _settle(run: _Run, job: Job, outcome: Outcome) -> tuple[Job, ...]:

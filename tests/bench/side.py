@@ -22,13 +22,14 @@ class SideError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one side took, and the largest model it made."""
+    """What one side took, the largest model it made, and the hash of its tracks where it says one."""
 
     seconds: float
     registered_images: int
     points: int
     reprojection_error_px: float
     track_length: float
+    tracks_sha256: str | None = None
 
 
 def run_side(command: Sequence[str], *, timeout_seconds: float) -> Side:
@@ -51,19 +52,20 @@ def run_side(command: Sequence[str], *, timeout_seconds: float) -> Side:
         if process.returncode != 0:
             raise SideError(f"failed with {process.returncode}: {_last_words(errors)}")
         output.seek(0)
-        return _side(seconds, json.load(output)["models"])
+        return _side(seconds, json.load(output))
 
 
-def _side(seconds: float, models: list[dict[str, Any]]) -> Side:
-    if not models:
+def _side(seconds: float, summary: dict[str, Any]) -> Side:
+    if not summary["models"]:
         raise SideError("made no model")
-    largest = models[0]
+    largest = summary["models"][0]
     return Side(
         seconds=seconds,
         registered_images=largest["registered_images"],
         points=largest["points"],
         reprojection_error_px=largest["mean_reprojection_error_px"],
         track_length=largest["mean_track_length"],
+        tracks_sha256=summary.get("tracks_sha256"),
     )
 
 
