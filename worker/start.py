@@ -2,7 +2,7 @@
 
 ``celery -A worker.app`` puts that folder in front of ``sys.path``, whatever
 Python was told, where a user's ``tasks.py`` or ``worker.py`` would hide ours.
-Run as ``python -P -m worker.start worker ...`` by :mod:`worker.cli` and
+Run as ``python -P -m worker.start worker ...`` by :mod:`worker.worker_command` and
 :mod:`worker.local_run`.
 """
 

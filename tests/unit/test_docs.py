@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from governor.model import Estimate
 from tasks.catalog import load_kinds
 from tasks.parameters import Parameters, ProjectParameters
-from worker import cli, keys
+from worker import cli, command_endings, keys
 from worker.redis_scripts import Script, source
 from worker.settings import PREFIX as SETTING_PREFIX
 from worker.settings import Settings
@@ -311,7 +311,7 @@ def test_a_commands_heading_names_its_arguments(name: str) -> None:
 def test_every_exit_code_is_documented() -> None:
     """0 and the constants of the command line."""
     listed = re.findall(r"^\| (\d+) \|", section("cli.md", "## Exit codes"), re.MULTILINE)
-    codes = [value for name, value in vars(cli).items() if name.startswith("EXIT_")]
+    codes = [value for name, value in vars(command_endings).items() if name.startswith("EXIT_")]
 
     assert [int(number) for number in listed] == sorted({0, *codes})
 

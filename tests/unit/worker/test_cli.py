@@ -9,7 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from worker import cli
+from worker import cli, local_commands
+from worker.command_endings import EXIT_USAGE, interruptible
+from worker.command_options import Until, read_bytes
 
 KIB = 1024
 
@@ -26,7 +28,7 @@ def _nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a process would have been started")
 
-    monkeypatch.setattr(cli, "run_and_summarise", refuse)
+    monkeypatch.setattr(local_commands, "run_and_summarise", refuse)
     monkeypatch.setattr(os, "execvpe", refuse)
 
 
@@ -46,12 +48,12 @@ def _nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_amount_of_memory_is_read(text: str, amount_bytes: int) -> None:
     """Powers of 1024, with or without the i."""
-    assert cli._bytes(text) == amount_bytes
+    assert read_bytes(text) == amount_bytes
 
 
 def test_no_amount_is_no_limit() -> None:
     """The option was not given."""
-    assert cli._bytes(None) is None
+    assert read_bytes(None) is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_no_amount_is_no_limit() -> None:
 def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
     """Nothing, too: a job cannot run in no memory."""
     with pytest.raises(typer.BadParameter, match="is not an amount of memory"):
-        cli._bytes(text)
+        read_bytes(text)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_a_usage_error_ends_with_2(arguments: tuple[str, ...]) -> None:
     """And with a sentence, not a traceback."""
     result = invoke(*arguments)
 
-    assert result.exit_code == cli.EXIT_USAGE
+    assert result.exit_code == EXIT_USAGE
     assert "Traceback" not in result.output
     assert result.output
 
@@ -99,7 +101,7 @@ def test_a_folder_that_is_none_ends_with_2(tmp_path: Path) -> None:
     """The sentence names it."""
     result = invoke("run", tmp_path / "no-such-folder")
 
-    assert result.exit_code == cli.EXIT_USAGE
+    assert result.exit_code == EXIT_USAGE
     assert "no-such-folder" in result.output
 
 
@@ -108,7 +110,7 @@ def test_a_folder_without_photos_ends_with_2(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no photo")
     result = invoke("run", tmp_path)
 
-    assert result.exit_code == cli.EXIT_USAGE
+    assert result.exit_code == EXIT_USAGE
     assert "no photo in" in result.output
 
 
@@ -118,7 +120,7 @@ def test_a_folder_that_holds_no_project_ends_with_2(tmp_path: Path, command: str
     out = ("--out", tmp_path / "out") if command == "export" else ()
     result = invoke(command, tmp_path, *out)
 
-    assert result.exit_code == cli.EXIT_USAGE
+    assert result.exit_code == EXIT_USAGE
     assert "tiepoint run PHOTOS" in result.output.replace("\n", " ")
 
 
@@ -131,7 +133,7 @@ def test_a_results_folder_that_holds_something_else_is_not_touched(tmp_path: Pat
     (results / "thesis.tex").write_text("text")
     result = invoke("run", photos, "--project", results)
 
-    assert result.exit_code == cli.EXIT_USAGE
+    assert result.exit_code == EXIT_USAGE
     assert sorted(path.name for path in results.iterdir()) == ["thesis.tex"]
 
 
@@ -175,7 +177,7 @@ def test_a_signal_unwinds_everything_once(
     cleaned = []
 
     def work() -> None:
-        with cli._interruptible("begin anew"):
+        with interruptible("begin anew"):
             try:
                 signal.raise_signal(signum)
             finally:
@@ -208,11 +210,11 @@ def test_a_signal_that_is_ignored_from_the_start_stays_ignored(
 
 @pytest.mark.parametrize(
     ("until", "words"),
-    [(cli.Until.MODEL, "tiepoint export 'my photos' --out FOLDER"), (cli.Until.TRACKS, "tiepoint resume")],
+    [(Until.MODEL, "tiepoint export 'my photos' --out FOLDER"), (Until.TRACKS, "tiepoint resume")],
 )
-def test_the_next_step_can_be_copied(until: cli.Until, words: str) -> None:
+def test_the_next_step_can_be_copied(until: Until, words: str) -> None:
     """Names with blanks are quoted."""
-    assert words in cli._next_step(Path("my photos"), until)
+    assert words in local_commands._next_step(Path("my photos"), until)
 
 
 def test_a_wrong_setting_in_the_environment_ends_with_2(
@@ -222,7 +224,7 @@ def test_a_wrong_setting_in_the_environment_ends_with_2(
     monkeypatch.setenv("TIEPOINT_LEASE_SECONDS", "soon")
     result = invoke("worker", "--broker", "redis://host", "--store", tmp_path)
 
-    assert result.exit_code == cli.EXIT_USAGE
+    assert result.exit_code == EXIT_USAGE
     assert "TIEPOINT_LEASE_SECONDS: 'soon'" in result.output
     assert "Traceback" not in result.output
 
@@ -245,6 +247,6 @@ def test_failures_with_nothing_left_are_a_failure(imported: int, exit_code: int)
     summary = {"failures": [{}], "images": {"imported": imported}}
 
     with pytest.raises(typer.Exit) as ended:
-        cli._finish(summary, None, cli.Until.MODEL, as_json=True)
+        local_commands._finish(summary, None, Until.MODEL, as_json=True)
 
     assert ended.value.exit_code == exit_code
