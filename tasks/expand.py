@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from governor.model import Estimate, Grant
 from tasks.errors import Failure, MissingArtefactError, Reason
+from tasks.estimate_forms import EstimateForms
 from tasks.kind import Done, Job, Kind, Outcome, Payload
 from tasks.lacking import PHASES, Phase, ProjectView, lacking_jobs
 from tasks.looks import MAX_STALLS, History, Look
@@ -163,6 +164,7 @@ KINDS: tuple[Kind, ...] = (
         version=1,
         stage=PLAN_STAGE,
         estimate=Estimate(memory_fixed_bytes=64 << 20, io_slots=0),
+        forms=EstimateForms(),
         payload=ExpandPayload,
         run=run,
     ),

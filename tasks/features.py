@@ -17,11 +17,13 @@ from pydantic import Field, model_validator
 from governor.model import Grant
 from tasks.decoding import DecodingError, DetectionImage, decode_gray, shrink
 from tasks.errors import Failure, ItemError, MissingArtefactError
+from tasks.estimate_forms import EstimateForms
 from tasks.feature_memory import ESTIMATES, features_estimate, peak_bound_bytes
 from tasks.feature_sets import FEATURE_KINDS, FEATURES_VERSION, features_key, publish_feature_set
 from tasks.inputs import checked_photo, read_photo_record
 from tasks.keypoints import extract
 from tasks.kind import Done, Failed, Kind, Needs, NotReady, Outcome, Payload
+from tasks.old_estimates import OLD_ESTIMATES
 from tasks.opencv_threads import opencv_threads
 from tasks.parameters import Extractor, FeatureParameters
 from tasks.store import PhotoRecord, Store
@@ -123,6 +125,9 @@ def _kind(extractor: Extractor) -> Kind:
         version=FEATURES_VERSION,
         stage=STAGE,
         estimate=ESTIMATES[extractor],
+        forms=EstimateForms(
+            floors=(ESTIMATES[extractor],), old=OLD_ESTIMATES.get(FEATURE_KINDS[extractor], ())
+        ),
         payload=FeaturePayload,
         run=partial(run_features, extractor),
         warm_up=partial(_warm_up, extractor),

@@ -22,8 +22,10 @@ from governor.model import Estimate, Grant
 from tasks.containers import ImageHeader, read_header
 from tasks.end_markers import ContainerError
 from tasks.errors import CorruptArtefactError, Failure, ItemError, MissingArtefactError, Reason
+from tasks.estimate_forms import EstimateForms
 from tasks.exif import read_shot
 from tasks.kind import Done, Failed, Kind, Outcome, Payload
+from tasks.old_estimates import OLD_ESTIMATES
 from tasks.regular_files import open_regular
 from tasks.store import PhotoRecord, Source, Store
 
@@ -234,6 +236,7 @@ KINDS: tuple[Kind, ...] = (
         version=1,
         stage=STAGE,
         estimate=ESTIMATE,
+        forms=EstimateForms(old=OLD_ESTIMATES[IMPORT_KIND]),
         payload=ImportPayload,
         run=run,
         warm_up=_warm_up,

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from governor.model import Estimate, Grant
 from tasks.errors import Failure
+from tasks.estimate_forms import EstimateForms, normalised
 from tasks.store import Store
 
 
@@ -97,6 +98,9 @@ class Kind:
     """The pipeline stage that this kind belongs to (several kinds may share one)."""
     estimate: Estimate
     """The default estimate; also the floor of every computed one."""
+    forms: EstimateForms | None = None
+    """What a message's own estimate may be, besides the default; None = any valid one.
+    Restrict it only if every estimate that :class:`Needs` answers is of these forms."""
     payload: type[Payload]
     run: Callback
     powers_of_two: bool = False
@@ -107,3 +111,7 @@ class Kind:
     warm_up: Callable[[], None] = lambda: None
     """Imports the kind's libraries and does one tiny product, so that a child's
     baseline memory includes them."""
+
+    def estimate_for(self, sent: Estimate) -> Estimate | None:
+        """Return the estimate that a message's own stands for; None where it is of no accepted form."""
+        return sent if self.forms is None else normalised(sent, self.estimate, self.forms)

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from governor.model import Estimate, Grant
 from tasks.errors import MissingArtefactError
+from tasks.estimate_forms import EstimateForms
 from tasks.inputs import read_features
 from tasks.kind import Done, Job, Kind, NotReady, Outcome
 from tasks.matching_kernel import match_descriptors
+from tasks.old_estimates import OLD_ESTIMATES
 from tasks.pair_jobs import (
     MATCH_KIND,
     MATCH_STAGE,
@@ -103,6 +105,7 @@ KINDS = (
         version=MATCH_VERSION,
         stage=MATCH_STAGE,
         estimate=Estimate(memory_per_item_bytes=10 << 20, max_batch=8, cpu_threads=8, io_slots=1),
+        forms=EstimateForms(old=OLD_ESTIMATES[MATCH_KIND]),
         payload=MatchPayload,
         run=run_matching,
         powers_of_two=True,

@@ -3,7 +3,7 @@
 Knows no store: :mod:`tasks.reconstruction` counts what there is to map.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from governor.model import Estimate
 
@@ -68,3 +68,10 @@ def model_estimate(size: MappingSize) -> Estimate:
     return Estimate(
         memory_fixed_bytes=memory_bytes, cpu_threads=1 if is_repeatable else MANY_THREADS, io_slots=1
     )
+
+
+MODEL_FLOORS = (
+    model_estimate(MappingSize()),
+    replace(model_estimate(MappingSize()), cpu_threads=MANY_THREADS),
+)
+"""The least that mapping needs, for few observations and for many."""

@@ -12,8 +12,10 @@ from itertools import takewhile
 import numpy as np
 
 from governor.model import Estimate, Grant
+from tasks.estimate_forms import EstimateForms
 from tasks.inputs import read_input
 from tasks.kind import Done, Job, Kind, Outcome, Payload
+from tasks.old_estimates import OLD_ESTIMATES
 from tasks.pair_jobs import MATCH_STAGE, VERIFY_STAGE, Content, match_job, pair_item, project_verification_key
 from tasks.parameters import PairParameters
 from tasks.store import ArtefactKey, Project, ProjectImage, Store, artefact_key, canonical_json
@@ -198,6 +200,7 @@ KINDS = (
             cpu_threads=12,
             io_slots=1,
         ),
+        forms=EstimateForms(old=OLD_ESTIMATES[PAIRS_KIND]),
         payload=PairsPayload,
         run=run_pairs,
     ),

@@ -15,11 +15,12 @@ from governor.model import Grant
 from tasks.colmap_database import write_database
 from tasks.colmap_inputs import database_images, database_pairs
 from tasks.errors import CorruptArtefactError, ItemError, MissingArtefactError
+from tasks.estimate_forms import EstimateForms
 from tasks.georeference import georeference
 from tasks.inputs import read_photo_record
 from tasks.kind import Done, Job, Kind, Needs, NotReady, Outcome, Payload
 from tasks.mapping import MappedModels, map_database
-from tasks.model_memory import MappingSize, model_estimate
+from tasks.model_memory import MODEL_FLOORS, MappingSize, model_estimate
 from tasks.model_report import (
     ModelReport,
     ModelSummary,
@@ -215,6 +216,7 @@ KINDS = (
         version=MODEL_VERSION,
         stage=MODEL_STAGE,
         estimate=model_estimate(MappingSize()),
+        forms=EstimateForms(floors=MODEL_FLOORS),
         payload=ModelPayload,
         run=run_reconstruction,
         warm_up=_warm_up,

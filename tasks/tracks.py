@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from governor.model import UINT64_MAX, Estimate, Grant
 from tasks.errors import MissingArtefactError, TasksError
+from tasks.estimate_forms import EstimateForms
 from tasks.inputs import read_features
 from tasks.kind import Done, Job, Kind, Needs, NotReady, Outcome, Payload
 from tasks.pair_jobs import project_verification_key
@@ -199,6 +200,7 @@ KINDS = (
         version=TRACKS_VERSION,
         stage=TRACKS_STAGE,
         estimate=tracks_estimate(0),
+        forms=EstimateForms(floors=(tracks_estimate(0),)),
         payload=TracksPayload,
         run=run_tracks,
     ),

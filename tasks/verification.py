@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from governor.model import Estimate, Grant
 from tasks.errors import MissingArtefactError
+from tasks.estimate_forms import EstimateForms
 from tasks.inputs import read_features, read_input, read_photo_record
 from tasks.kind import Done, Kind, NotReady, Outcome
+from tasks.old_estimates import OLD_ESTIMATES
 from tasks.pair_jobs import (
     MATCH_STAGE,
     VERIFY_KIND,
@@ -200,6 +202,7 @@ KINDS = (
         estimate=Estimate(
             memory_fixed_bytes=16 << 20, memory_per_item_bytes=1 << 20, max_batch=8, io_slots=1
         ),
+        forms=EstimateForms(old=OLD_ESTIMATES[VERIFY_KIND]),
         payload=VerifyPayload,
         run=run_verification,
         warm_up=_warm_up,

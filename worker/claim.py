@@ -49,10 +49,19 @@ class Head:
         """Return the estimate's text as it is in the message, byte by byte."""
         return self.estimate_text.encode(errors="surrogateescape")
 
-    def estimate(self, default: Estimate) -> Estimate | None:
-        """Return the estimate, or None where the text is not one."""
+    def estimate(self, kind: Kind) -> Estimate | None:
+        """Return what the message is admitted with, or None where the kind does not accept its estimate.
+
+        What is admitted may differ from what is written (an old form): a claim
+        goes on comparing the text.
+        """
         if not self.estimate_text:
-            return default
+            return kind.estimate
+        sent = self.sent_estimate()
+        return None if sent is None else kind.estimate_for(sent)
+
+    def sent_estimate(self) -> Estimate | None:
+        """Return the estimate as it is written, or None where there is none or the text is not one."""
         try:
             return Estimate.from_header(self.estimate_text)
         except ValueError:

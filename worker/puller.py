@@ -271,9 +271,9 @@ class Puller:
 
     def _try(self, queues: QueueView, head: Head) -> Decision | None:
         """Reserve for a head and claim; None when the queues have changed, else why it must wait."""
-        estimate = head.estimate(self._node.kinds[head.kind].estimate)
+        estimate = head.estimate(self._node.kinds[head.kind])
         if head.mark == "bad" or estimate is None:
-            self._refuse(head, refusals.malformed(head))
+            self._refuse(head, refusals.malformed(head, self._node.kinds[head.kind]))
             return None
         decision, reservation = self._reserve(head, estimate)
         if reservation is not None:
@@ -347,7 +347,7 @@ class Puller:
     def _reject(self, head: Head, decision: Decision) -> bool:
         """Fail what no node can run, or move what this one cannot out of the way; False: it stays."""
         if decision.reason is DecisionReason.INVALID_ESTIMATE:
-            self._refuse(head, refusals.malformed(head))
+            self._refuse(head, refusals.malformed(head, self._node.kinds[head.kind]))
             return True
         if self._node.settings.single_node or decision.reason is DecisionReason.ESTIMATE_TOO_LARGE:
             self._refuse(head, refusals.too_large(decision, self._node.memory_option_for(decision)))
@@ -364,9 +364,12 @@ class Puller:
         large = [head for head in queues.look(self._kinds, UINT64_MAX) if head.is_large]
         self._blocked_times.note([] if self._batches else large, now_ns)
         for head in large:
-            estimate = head.estimate(self._node.kinds[head.kind].estimate)
+            estimate = head.estimate(self._node.kinds[head.kind])
             since_ns = self._blocked_times.since_ns(head)
-            if estimate is None or since_ns is None or now_ns - since_ns < _BLOCKED_AFTER_NS:
+            if estimate is None:
+                self._refuse(head, refusals.malformed(head, self._node.kinds[head.kind]))
+                continue
+            if since_ns is None or now_ns - since_ns < _BLOCKED_AFTER_NS:
                 continue
             decision = self._node.governor.decide(self._node.snapshot(), estimate, head.kind)
             if not decision.is_admitted:

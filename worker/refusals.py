@@ -2,23 +2,40 @@
 
 from dataclasses import replace
 
-from governor.model import Decision
+from governor.model import Decision, Estimate
 from tasks.errors import Failure, Reason
+from tasks.estimate_forms import EstimateForms, difference
+from tasks.kind import Kind
 from worker.claim import Head
 
 _MOST_CHARACTERS = 200
 """Of a text from outside: whoever sends nonsense does not fill the list of dead jobs."""
+_MOST_OF_A_DIFFERENCE = 800
+"""Nine fields fit, each with a number of 64 bits and what two forms have instead."""
 
 
-def malformed(head: Head) -> Failure:
-    """Return the failure of a message that is unreadable or has an invalid estimate."""
+def malformed(head: Head, kind: Kind) -> Failure:
+    """Return the failure of a message that is unreadable, or whose estimate its kind does not accept."""
     if head.mark == "bad":
         return undecodable(head.kind, "not a task message")
+    sent = head.sent_estimate()
+    if sent is not None and kind.forms is not None and kind.estimate_for(sent) is None:
+        return _of_no_form(sent, kind, kind.forms)
     return Failure(
         name=head.kind,
         reason=Reason.INVALID_ESTIMATE,
         cause=f"the header `estimate` is not a valid estimate: {_quoted(head.estimate_text)}",
-        cure="Leave the header out, or send an estimate as docs/governor.md describes it.",
+        cure="Leave the header out, or send an estimate as docs/payloads.md describes it.",
+    )
+
+
+def _of_no_form(sent: Estimate, kind: Kind, forms: EstimateForms) -> Failure:
+    named = difference(sent, kind.estimate, forms)
+    return Failure(
+        name=kind.name,
+        reason=Reason.INVALID_ESTIMATE,
+        cause=f"the estimate is of no form that {kind.name} accepts: {_quoted(named, _MOST_OF_A_DIFFERENCE)}",
+        cure=f"Leave the header `estimate` out, or send {kind.estimate.to_header()}",
     )
 
 
@@ -102,6 +119,6 @@ def named(failure: Failure, name: str) -> Failure:
     return replace(failure, name=name)
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str, most_characters: int = _MOST_CHARACTERS) -> str:
     """Return the beginning of a text from outside, as text that can be stored and printed."""
-    return text[:_MOST_CHARACTERS].encode(errors="backslashreplace").decode()
+    return text[:most_characters].encode(errors="backslashreplace").decode()

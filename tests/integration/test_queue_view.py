@@ -78,10 +78,10 @@ def test_a_head_set_aside_is_seen_within_its_bound_and_claimed(
     (large,) = view.look(NOOP, 2**50)
 
     assert view.look(NOOP, 2**50 - 1) == []
-    assert (large.is_large, large.charged_bytes, large.estimate(Estimate())) == (
+    assert (large.is_large, large.charged_bytes, large.sent_estimate()) == (
         True,
         2**50,
-        head.estimate(Estimate()),
+        head.sent_estimate(),
     )
     assert len(view.claim(large, 1)) == 1
 

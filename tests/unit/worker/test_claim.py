@@ -5,7 +5,8 @@ from typing import cast
 import pytest
 
 from governor.model import Estimate
-from tests.unit.worker.builders import a_head
+from tasks.estimate_forms import EstimateForms
+from tests.unit.worker.builders import a_head, a_kind
 from worker.claim import Head, QueueView
 from worker.connections import TrackedClient
 from worker.lease import Lease
@@ -25,7 +26,30 @@ def test_an_estimate_goes_back_byte_by_byte(raw: bytes) -> None:
 @pytest.mark.parametrize("raw", [b"\xff", b"[" * 20_000], ids=["no UTF-8", "nested"])
 def test_an_estimate_that_is_none_is_none(raw: bytes) -> None:
     """The head is refused; the error ends nothing."""
-    assert seen(raw).estimate(Estimate()) is None
+    assert seen(raw).estimate(a_kind()) is None
+
+
+OLD = Estimate(memory_fixed_bytes=7)
+
+
+@pytest.mark.parametrize(
+    ("forms", "sent", "admitted"),
+    [
+        (EstimateForms(old=(OLD,)), OLD, a_kind().estimate),
+        (EstimateForms(old=(OLD,)), a_kind().estimate, a_kind().estimate),
+        (EstimateForms(), OLD, None),
+        (None, OLD, OLD),
+    ],
+    ids=["an old form", "the current form", "no form", "a kind that accepts any"],
+)
+def test_a_head_is_admitted_with_what_its_estimate_stands_for(
+    forms: EstimateForms | None, sent: Estimate, admitted: Estimate | None
+) -> None:
+    """The text that a claim compares stays as it was written."""
+    head = a_head(estimate_text=sent.to_header())
+
+    assert head.estimate(a_kind(forms=forms)) == admitted
+    assert head.estimate_bytes == sent.to_header().encode()
 
 
 def test_a_look_at_no_queue_asks_nothing() -> None:

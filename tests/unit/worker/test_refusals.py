@@ -1,12 +1,14 @@
 """What no child ever ran fails in words a user can act on."""
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 
 import pytest
 
-from governor.model import Decision, DecisionReason, Verdict
+from governor.model import UINT64_MAX, Decision, DecisionReason, Estimate, Verdict
 from tasks.errors import Failure, Reason
-from tests.unit.worker.builders import a_head
+from tasks.estimate_forms import EstimateForms, difference
+from tests.unit.worker.builders import a_head, a_kind
 from worker import refusals
 
 TOO_LARGE = Decision(
@@ -17,8 +19,8 @@ TOO_LARGE = Decision(
 @pytest.mark.parametrize(
     ("failure", "reason", "told"),
     [
-        (refusals.malformed(a_head(mark="bad")), Reason.UNDECODABLE_MESSAGE, "not a task message"),
-        (refusals.malformed(a_head(estimate_text="lots")), Reason.INVALID_ESTIMATE, "lots"),
+        (refusals.malformed(a_head(mark="bad"), a_kind()), Reason.UNDECODABLE_MESSAGE, "not a task message"),
+        (refusals.malformed(a_head(estimate_text="lots"), a_kind()), Reason.INVALID_ESTIMATE, "lots"),
         (refusals.undecodable("a", "no headers"), Reason.UNDECODABLE_MESSAGE, "cannot be read: no headers"),
         (refusals.positional_arguments("a"), Reason.INVALID_ARGUMENTS, "positional arguments"),
         (refusals.invalid_task("a"), Reason.INVALID_ARGUMENTS, "`expires`"),
@@ -39,7 +41,7 @@ def test_a_refusal_has_a_reason_a_cause_and_a_cure(failure: Failure, reason: Rea
 @pytest.mark.parametrize(
     "refuse",
     [
-        lambda text: refusals.malformed(a_head(estimate_text=text)),
+        lambda text: refusals.malformed(a_head(estimate_text=text), a_kind(forms=EstimateForms())),
         lambda text: refusals.undecodable("a", text),
         lambda text: refusals.unknown_task("a", text),
     ],
@@ -54,6 +56,30 @@ def test_a_text_from_outside_is_quoted_in_part_and_can_be_stored(
 
     assert len(cause.encode()) < 1500
     assert text[:9].encode(errors="backslashreplace") in cause.encode()
+
+
+def test_an_estimate_of_no_form_is_refused_with_its_difference_and_what_to_send() -> None:
+    """Whoever sent it sees the one number that is wrong, and the text that is right."""
+    kind = a_kind(forms=EstimateForms())
+    sent = replace(kind.estimate, memory_fixed_bytes=2001).to_header()
+    failure = refusals.malformed(a_head(estimate_text=sent), kind)
+
+    assert failure.reason is Reason.INVALID_ESTIMATE
+    assert failure.cause.endswith(
+        f"of no form that {kind.name} accepts: memory_fixed_bytes is 2001, not 2000"
+    )
+    assert failure.cure.endswith(kind.estimate.to_header())
+
+
+def test_the_longest_difference_of_valid_numbers_is_told_whole() -> None:
+    """Nine numbers of 64 bits, each beside those of two forms, are not cut."""
+    most = Estimate(**{field.name: UINT64_MAX for field in fields(Estimate)})
+    forms = EstimateForms(floors=(replace(most, gpu_slots=UINT64_MAX - 1),))
+    kind = a_kind(estimate=most, forms=forms)
+    sent = Estimate(**{field.name: UINT64_MAX - 2 for field in fields(Estimate)})
+    told = refusals.malformed(a_head(estimate_text=sent.to_header()), kind).cause
+
+    assert told.endswith(difference(sent, most, forms))
 
 
 def test_a_refusal_takes_the_name_of_its_item() -> None:
