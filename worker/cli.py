@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from worker import local_commands, project_commands, worker_command
+from worker import flower_command, local_commands, project_commands, worker_command
 from worker.command_endings import Interrupted, heed_signals, say
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ for command in (
     project_commands.status,
     project_commands.export,
     worker_command.worker,
+    flower_command.flower,
     local_commands.demo,
 ):
     app.command()(command)

@@ -34,59 +34,8 @@ def _default_name() -> str:
     return name_of_host(socket.gethostname())
 
 
-class Settings(BaseSettings):
-    """What one node is told from outside; frozen, validated at start."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
-
-    broker_url: str = "redis://127.0.0.1:6379/0"
-    """``redis://``, ``rediss://`` or ``redis+socket:///path``."""
-    store: Path = Path("tiepoint-store")
-    """Root of the project store."""
-    import_roots: tuple[Path, ...] = ()
-    """Folders that photos may be imported from, besides the store."""
-    name: str = Field(default_factory=_default_name, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    """Stable name of the node."""
-    memory_bytes: int | None = Field(default=None, ge=1)
-    """Partition: use at most this much RAM."""
-    cpus: int | None = Field(default=None, ge=1)
-    """Partition: use at most this many CPU threads."""
-    profile: ProfileName = "interactive"
-    lease_seconds: float = Field(default=10.0, ge=0.2, le=600.0)
-    single_node: bool = False
-    """No other node will come: an item too large for this one fails instead of waiting."""
-    kind_modules: tuple[str, ...] = ()
-    """Modules whose ``KINDS`` join the catalogue (the public hook for own kinds)."""
-
-    @field_validator("broker_url")
-    @classmethod
-    def _known_scheme(cls, url: str) -> str:
-        if urlsplit(url).scheme not in {"redis", "rediss", "redis+socket"}:
-            raise ValueError("the broker is a redis://, rediss:// or redis+socket:// URL")
-        return url
-
-    @property
-    def redis_url(self) -> str:
-        """Return the broker's URL in redis-py's spelling (a socket is ``unix://`` there)."""
-        return self.broker_url.replace("redis+socket://", "unix://", 1)
-
-    def to_environment(self) -> dict[str, str]:
-        """Return the variables that say these same settings; what is not set has none."""
-        dumped = self.model_dump(mode="json", exclude_none=True)
-        return {
-            PREFIX + name.upper(): value if isinstance(value, str) else json.dumps(value)
-            for name, value in dumped.items()
-        }
-
-    def child_environment(self) -> dict[str, str]:
-        """Return the environment in which a child process reads these same settings.
-
-        It is this process's, without any setting in it: one that is not set
-        here must not come back from whoever started us.
-        """
-        names = {PREFIX + name.upper() for name in type(self).model_fields}
-        inherited = {name: value for name, value in os.environ.items() if name.upper() not in names}
-        return inherited | self.to_environment()
+class CheckedSettings(BaseSettings):
+    """Settings whose faults are told in one sentence."""
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
@@ -103,3 +52,81 @@ class Settings(BaseSettings):
             raise WrongSettingError(f"{variable}: {first['input']!r}: {first['msg']}") from error
         except SettingsError as error:
             raise WrongSettingError(f'{error}: lists are JSON, like ["/photos"]') from error
+
+
+class Settings(CheckedSettings):
+    """What one node is told from outside; frozen, validated at start."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    # It may hold a password, and Celery shows these settings to whoever may inspect a worker.
+    broker_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
+    """``redis://``, ``rediss://`` or ``redis+socket:///path``."""
+    store: Path = Path("tiepoint-store")
+    """Root of the project store."""
+    import_roots: tuple[Path, ...] = ()
+    """Folders that photos may be imported from, besides the store."""
+    name: str = Field(default_factory=_default_name, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    """Stable name of the node; see :attr:`is_named`."""
+    memory_bytes: int | None = Field(default=None, ge=1)
+    """Partition: use at most this much RAM."""
+    cpus: int | None = Field(default=None, ge=1)
+    """Partition: use at most this many CPU threads."""
+    profile: ProfileName = "interactive"
+    lease_seconds: float = Field(default=10.0, ge=0.2, le=600.0)
+    single_node: bool = False
+    """No other node will come: an item too large for this one fails instead of waiting."""
+    kind_modules: tuple[str, ...] = ()
+    """Modules whose ``KINDS`` join the catalogue (the public hook for own kinds)."""
+    lock_folder: Path | None = None
+    """Folder in which the workers of this machine find each other; None = :func:`worker.machine.default_lock_folder`."""
+
+    @field_validator("broker_url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        if urlsplit(url).scheme not in {"redis", "rediss", "redis+socket"}:
+            raise ValueError("the broker is a redis://, rediss:// or redis+socket:// URL")
+        return url
+
+    @property
+    def is_named(self) -> bool:
+        """Tell whether the name was chosen, and does not just follow from the host's."""
+        return "name" in self.model_fields_set
+
+    @property
+    def redis_url(self) -> str:
+        """Return the broker's URL in redis-py's spelling (a socket is ``unix://`` there)."""
+        return self.broker_url.replace("redis+socket://", "unix://", 1)
+
+    def to_environment(self) -> dict[str, str]:
+        """Return the variables that say these same settings; what is not set, or not chosen, has none."""
+        follows = set() if self.is_named else {"name"}
+        dumped = self.model_dump(mode="json", exclude_none=True, exclude=follows)
+        return {
+            PREFIX + name.upper(): value if isinstance(value, str) else json.dumps(value)
+            for name, value in dumped.items()
+        }
+
+    def child_environment(self) -> dict[str, str]:
+        """Return the environment in which a child process reads these same settings.
+
+        It is this process's, without any setting in it: one that is not set
+        here must not come back from whoever started us.
+        """
+        names = {PREFIX + name.upper() for name in type(self).model_fields}
+        inherited = {name: value for name, value in os.environ.items() if name.upper() not in names}
+        return inherited | self.to_environment()
+
+
+class FlowerSettings(CheckedSettings):
+    """Who may look at Flower; beside :class:`Settings`, which holds the queue."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    flower_users: str = Field(default="", repr=False)
+    """``NAME:PASSWORD``, one per line; none: everybody who reaches its port may look, and nothing else."""
+
+    @property
+    def users(self) -> list[str]:
+        """Return each ``NAME:PASSWORD``."""
+        return [line.strip() for line in self.flower_users.splitlines() if line.strip()]
