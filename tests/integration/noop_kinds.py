@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from governor.model import Estimate, Grant
 from tasks.errors import Failure, Reason
+from tasks.estimate_forms import EstimateForms
 from tasks.kind import Done, Failed, Kind, Needs, Outcome, Payload
 from tasks.store import Store
 
 MIB = 1024 * 1024
+OLD_ESTIMATE = Estimate(memory_fixed_bytes=MIB, io_slots=1)
+"""What `noop.forms` accepts besides its own."""
 
 
 class NoopPayload(Payload):
@@ -68,12 +71,15 @@ def _must_die_once(payload: NoopPayload) -> bool:
     return True
 
 
-def _kind(name: str, max_batch: int, *, powers_of_two: bool = False) -> Kind:
+def _kind(
+    name: str, max_batch: int, *, powers_of_two: bool = False, forms: EstimateForms | None = None
+) -> Kind:
     return Kind(
         name=name,
         version=1,
         stage="noop",
         powers_of_two=powers_of_two,
+        forms=forms,
         estimate=Estimate(
             memory_fixed_bytes=4 * MIB, memory_per_item_bytes=MIB, max_batch=max_batch, io_slots=1
         ),
@@ -87,4 +93,5 @@ KINDS = (
     _kind("noop.batch8", 8),
     _kind("noop.batch32", 32),
     _kind("noop.powers", 8, powers_of_two=True),
+    _kind("noop.forms", 1, forms=EstimateForms(old=(OLD_ESTIMATE,))),
 )
