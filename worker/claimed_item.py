@@ -18,6 +18,10 @@ from worker.claim import Claimed
 from worker.envelope import read_call, read_message
 from worker.frames import Place
 
+_LONGEST_ARGUMENTS = 256
+_LONGEST_CAUSE = 1000
+"""What events carry of a text, in characters; monitors keep thousands of jobs in memory."""
+
 
 class LeaseChannel:
     """What a kombu message needs of a channel; settling under the lease is our own affair.
@@ -90,14 +94,18 @@ class ClaimedItem:
         if self.request is not None:
             self.request.acknowledged = True
             state.task_ready(self.request)
-            text = f"{failure.reason}: {failure.cause}"
+            text = _beginning(f"{failure.reason}: {failure.cause}", _LONGEST_CAUSE)
             self.request.send_event("task-failed", exception=text, traceback="")
 
-    def announce_return(self) -> None:
-        """Send Celery's event of a job that goes back to its queue, and end Celery's bookkeeping."""
+    def announce_return(self, why: str) -> None:
+        """Send Celery's event of a job that will be tried again, and end Celery's bookkeeping.
+
+        ``task-rejected`` would be the word for it, but monitors do not let it follow ``task-started``:
+        such a job would be shown as running for as long as it waits.
+        """
         self.request.acknowledged = True
         state.task_ready(self.request)
-        self.request.send_event("task-rejected", requeue=True)
+        self.request.send_event("task-retried", exception=_beginning(why, _LONGEST_CAUSE), traceback="")
 
 
 def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
@@ -116,6 +124,8 @@ def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
     _check_optional(headers, "eta", str)
     _check_optional(properties, "delivery_info", dict)
     properties["delivery_tag"] = claimed.tag
+    for name in ("argsrepr", "kwargsrepr"):
+        headers[name] = _beginning(str(headers.get(name) or ""), _LONGEST_ARGUMENTS)
     return ClaimedItem(
         tag=claimed.tag,
         job_id=_required_text(headers, "id"),
@@ -138,6 +148,11 @@ def unread_item(claimed: Claimed) -> ClaimedItem:
         headers = {}
     job_id, task = (str(headers.get(name) or "") for name in ("id", "task"))
     return ClaimedItem(tag=claimed.tag, job_id=job_id, task=task, place=_place(headers))
+
+
+def _beginning(text: str, longest: int) -> str:
+    """Return a text as it is, or its beginning where it is longer than that."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _required_text(headers: Mapping[str, Any], name: str) -> str:

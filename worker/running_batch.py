@@ -105,7 +105,7 @@ class RunningBatch:
         for index in tuple(self._open):
             item = self._open.pop(index)
             if self._has_outcome:
-                self._give_back(item)
+                self._give_back(item, "its batch ended before its turn")
             else:
                 # A batch that comes to nothing would come back for ever.
                 self._suspect(item, "done without a result")
@@ -126,7 +126,7 @@ class RunningBatch:
             elif position < window:
                 self._suspect(item, cause)
             else:
-                self._give_back(item)
+                self._give_back(item, "the process of its batch ended before its turn")
         self._release()
 
     def on_abandoned(self) -> None:
@@ -172,18 +172,20 @@ class RunningBatch:
         self._services.record_failure(item, failure)
         self._settler.add(failed_entry(item, self._kind.name, failure))
 
-    def _give_back(self, item: ClaimedItem, *, attempts: int = 0, estimate: str | None = None) -> None:
+    def _give_back(
+        self, item: ClaimedItem, why: str, *, attempts: int = 0, estimate: str | None = None
+    ) -> None:
         entry = {**settlement(item, "requeue"), "attempts": attempts}
         if estimate is not None:
             entry["estimate"] = estimate
         self._settler.add(entry)
-        item.announce_return()
+        item.announce_return(why)
 
     def _ask_for_more(self, item: ClaimedItem, estimate: str) -> None:
         """Give an item back with a larger estimate; one that is no larger would come back for ever."""
         grant = self.request.grant
         if Estimate.from_header(estimate).memory_bytes(1) > grant.memory_bytes // grant.batch:
-            self._give_back(item, estimate=estimate)
+            self._give_back(item, "it needs more memory than was reserved", estimate=estimate)
             return
         self._give_up(
             item,
@@ -201,13 +203,13 @@ class RunningBatch:
         delay_ms = _BACK_OFF_MS[item.attempts]
         log.warning("job_parked", kind=self._kind.name, item=item.name, cause=cause, delay_ms=delay_ms)
         self._settler.add({**settlement(item, "park"), "attempts": 1, "delay_ms": delay_ms})
-        item.announce_return()
+        item.announce_return(cause)
 
     def _suspect(self, item: ClaimedItem, cause: str) -> None:
         """Count an attempt; the third is the last."""
         if item.attempts + 1 < MAX_ATTEMPTS:
             log.warning("suspect_given_back", kind=self._kind.name, item=item.name, cause=cause)
-            self._give_back(item, attempts=1)
+            self._give_back(item, cause, attempts=1)
             return
         self._give_up(
             item,

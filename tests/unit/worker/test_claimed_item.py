@@ -46,6 +46,27 @@ def test_the_time_of_arrival_is_taken_out_of_the_message() -> None:
     assert "eta" not in item.message.headers
 
 
+@pytest.mark.parametrize(
+    ("sent", "shown"), [("x" * 256, "x" * 256), ("x" * 257, "x" * 255 + "…"), (None, "")]
+)
+def test_monitors_are_shown_the_beginning_of_the_arguments(sent: str | None, shown: str) -> None:
+    """A monitor keeps thousands of jobs in memory, and a stock client may describe its own at length."""
+    headers = read_item(with_headers(argsrepr=sent, kwargsrepr=sent), CHANNEL).message.headers
+
+    assert (headers["argsrepr"], headers["kwargsrepr"]) == (shown, shown)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_monitors_are_told_the_beginning_of_a_cause(extra: int) -> None:
+    """The whole of it is in the report of the failed job."""
+    told: list[str] = []
+    item = an_item("a")
+    item.request.send_event = lambda _name, exception, **_: told.append(exception)
+    item.announce_return("x" * (1000 + extra))
+
+    assert told == ["x" * 1000 if not extra else "x" * 999 + "…"]
+
+
 def test_what_celery_refuses_is_told_by_its_tag() -> None:
     """A rejected message is settled under the lease."""
     refused: list[str] = []

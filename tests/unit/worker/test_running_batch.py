@@ -141,7 +141,7 @@ def test_an_item_that_needs_more_goes_back_with_its_estimate(scene: Scene) -> No
 
     (entry,) = scene.settler.entries
     assert (entry["action"], entry["attempts"], entry["estimate"]) == ("requeue", 0, need)
-    assert scene.request(0).told == ["task-rejected"]
+    assert scene.request(0).told == ["task-retried"]
 
 
 def test_an_item_that_asks_for_no_more_than_it_had_fails(scene: Scene) -> None:
@@ -161,7 +161,7 @@ def test_an_item_whose_store_is_away_is_parked_for_longer_each_time(attempts: in
 
     (entry,) = scene.settler.entries
     assert (entry["action"], entry["attempts"], entry["delay_ms"]) == ("park", 1, delay_ms)
-    assert scene.request(0).told == ["task-rejected"]
+    assert scene.request(0).told == ["task-retried"]
 
 
 @pytest.mark.parametrize(
