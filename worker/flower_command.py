@@ -6,12 +6,12 @@ workers tell it (:mod:`worker.consumer`, :mod:`worker.claimed_item`).
 
 import ipaddress
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from tornado.netutil import bind_sockets
 
 from worker.command_endings import plain_errors
 from worker.settings import PREFIX, FlowerSettings, Settings, WrongSettingError
@@ -108,13 +108,21 @@ def is_loopback(address: str) -> bool:
 
 
 def _check_port(address: str, port: int) -> None:
-    """Listen as Flower will, for a moment: it would end with a traceback."""
+    """Bind as Flower will, for a moment: Flower itself would end with a traceback."""
     try:
-        sockets = bind_sockets(port, address=address)
+        for family, kind, protocol, _, place in _places(address, port):
+            with socket.socket(family, kind, protocol) as probe:
+                # A port whose last connections are still closing is free.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family is socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(place)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise WrongSettingError(
             f"cannot listen on {address}, port {port}: {reason}; name another with --port or --address"
         ) from error
-    for listening in sockets:
-        listening.close()
+
+
+def _places(address: str, port: int) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]:
+    return socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
