@@ -1,11 +1,12 @@
 """Holds the fixtures that every ring of tests may use."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+LOCK_FOLDER = "TIEPOINT_LOCK_FOLDER"
 PhotoSet = Callable[[str], Path]
 
 
@@ -13,6 +14,14 @@ def photos_root() -> Path:
     """Return where the real photo sets are: ``TIEPOINT_PHOTOS``, else beside the checkout."""
     named = os.environ.get("TIEPOINT_PHOTOS")
     return Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "photos"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_lock_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the workers of tests neither meet those of the machine's user nor those of other test runs."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(LOCK_FOLDER, str(tmp_path_factory.mktemp("machine")))
+        yield
 
 
 @pytest.fixture(scope="session")

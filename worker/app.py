@@ -12,6 +12,7 @@ from kombu import Exchange, Queue
 
 from tasks.catalog import load_kinds
 from worker.consumer import GovernedConsumer, PullStep
+from worker.place import PlaceStep
 from worker.settings import Settings, WrongSettingError
 
 
@@ -45,6 +46,7 @@ def create_app(settings: Settings) -> Celery:
     )
     for name in kinds:
         app.task(name=name, bind=False)(_make_body(name))
+    app.steps["worker"].add(PlaceStep)
     app.steps["consumer"].add(PullStep)
     return app
 

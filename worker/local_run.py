@@ -19,6 +19,7 @@ from tasks.store import Project, Store
 from worker import tether
 from worker.client import Client, ProjectState, QueueError
 from worker.embedded import EmbeddedServer, embedded_server
+from worker.machine import check_room
 from worker.node import check_partition
 from worker.settings import ProfileName, Settings
 
@@ -90,6 +91,7 @@ def _settings(broker_url: str, store: Store, project: Project, options: LocalOpt
         single_node=True,
     )
     check_partition(settings)
+    check_room(settings)
     return settings
 
 

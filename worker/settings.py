@@ -79,7 +79,7 @@ class Settings(CheckedSettings):
     kind_modules: tuple[str, ...] = ()
     """Modules whose ``KINDS`` join the catalogue (the public hook for own kinds)."""
     lock_folder: Path | None = None
-    """Folder in which the workers of this machine find each other; None = :func:`worker.machine.default_lock_folder`."""
+    """Where the workers of this machine find each other; None is what :mod:`worker.machine` says."""
 
     @field_validator("broker_url")
     @classmethod

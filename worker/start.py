@@ -2,20 +2,28 @@
 
 ``celery -A worker.app`` puts that folder in front of ``sys.path``, whatever
 Python was told, where a user's ``tasks.py`` or ``worker.py`` would hide ours.
-Run as ``python -P -m worker.start worker ...`` by :mod:`worker.worker_command` and
-:mod:`worker.local_run`.
+Run as ``python -P -m worker.start worker ...`` by :mod:`worker.worker_command`
+and :mod:`worker.local_run`.
 """
 
 import sys
 from typing import Any
 
 from worker.app import app
+from worker.place import take_place_or_exit
 
 
 def main() -> None:
     """Run it with this process's arguments, and exit as it says."""
     start: Any = app.start  # The stubs say that it does not return; it returns the exit code.
-    sys.exit(start(sys.argv[1:]))
+    sys.exit(start(_named(sys.argv[1:])))
+
+
+def _named(arguments: list[str]) -> list[str]:
+    """Give a worker its node's name, so that two of one machine are two to whoever watches."""
+    if arguments[:1] != ["worker"]:
+        return arguments
+    return [*arguments, "--hostname", f"{take_place_or_exit(app).name}@%h"]
 
 
 if __name__ == "__main__":

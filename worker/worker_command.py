@@ -35,7 +35,6 @@ def worker(
         check_partition(settings)
         _check_folders(settings.store, *settings.import_roots)
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "INFO"]
-    command += ["--hostname", f"{settings.name}@%h"]
     os.execvpe(command[0], command, settings.child_environment())  # noqa: S606 - our own command
 
 

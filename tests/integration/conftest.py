@@ -115,6 +115,8 @@ class Cluster:
             "TIEPOINT_STORE": str(self.folder / "store"),
             "TIEPOINT_KIND_MODULES": '["tests.integration.noop_kinds"]',
             "TIEPOINT_LEASE_SECONDS": "2",
+            # Each stands for a machine of its own.
+            "TIEPOINT_LOCK_FOLDER": str(self.folder / "machines" / name),
             **{f"TIEPOINT_{key.upper()}": str(value) for key, value in settings.items()},
         }
         with log_path.open("wb") as log:

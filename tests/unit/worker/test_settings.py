@@ -22,6 +22,7 @@ EVERYTHING: dict[str, Any] = {
     "lease_seconds": 2.5,
     "single_node": True,
     "kind_modules": ("my.kinds", "tests.integration.noop_kinds"),
+    "lock_folder": Path("/run/lock/ours"),
 }
 
 

@@ -1,0 +1,89 @@
+"""Workers that share one machine: what does not fit is refused, what fits can be told apart."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import DEADLINE_SECONDS, REPOSITORY, Cluster
+
+CELERY = ["-m", "celery", "-A", "worker.app", "worker"]
+OURS = ["-m", "worker.start", "worker"]
+
+
+@pytest.fixture
+def machine(cluster: Cluster) -> Path:
+    """Return the lock folder of a machine."""
+    (cluster.folder / "store").mkdir()
+    return cluster.folder / "machine"
+
+
+def start_refused(
+    cluster: Cluster, machine: Path, *command: str, **settings: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a worker that ends by itself; fail where it does not."""
+    environment = {f"TIEPOINT_{name.upper()}": value for name, value in settings.items()}
+    return subprocess.run(
+        [sys.executable, "-P", *command],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "TIEPOINT_BROKER_URL": cluster.broker_url,
+            "TIEPOINT_STORE": str(cluster.folder / "store"),
+            "TIEPOINT_LOCK_FOLDER": str(machine),
+            **environment,
+        },
+        cwd=cluster.folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+def the_command(cluster: Cluster) -> list[str]:
+    """Return `tiepoint worker` as a user types it."""
+    folders = ["--broker", cluster.broker_url, "--store", str(cluster.folder / "store")]
+    return ["-m", "worker.cli", "worker", *folders]
+
+
+def test_a_second_worker_is_refused_whatever_starts_it(cluster: Cluster, machine: Path) -> None:
+    """Before it has asked the queue for anything; and no longer once the first has been killed."""
+    first = cluster.start_worker("first", lock_folder=machine)
+    ended = [
+        start_refused(cluster, machine, *CELERY),
+        start_refused(cluster, machine, *CELERY, broker_url="redis://127.0.0.1:1/0"),
+        start_refused(cluster, machine, *OURS),
+        start_refused(cluster, machine, *the_command(cluster)),
+    ]
+    first.stop(signal.SIGKILL)
+
+    assert [refused.returncode for refused in ended] == [2, 2, 2, 2]
+    assert {refused.stderr.splitlines()[-1].partition(" (")[0] for refused in ended} == {
+        "error: this machine"
+    }
+    assert all("already has worker `first` (all of it)" in refused.stderr for refused in ended)
+    assert all("with --memory and --cpus, e.g. --memory " in refused.stderr for refused in ended)
+    cluster.start_worker("first", lock_folder=machine)
+
+
+def test_a_local_run_is_refused_beside_a_worker(cluster: Cluster, machine: Path) -> None:
+    """It brings a worker of its own, which would use the same memory."""
+    (cluster.folder / "photos").mkdir()
+    (cluster.folder / "photos" / "a.jpg").write_bytes(b"\xff\xd8\xff\xe0 no photo")
+    cluster.start_worker("first", lock_folder=machine)
+    run = [
+        "-m",
+        "worker.cli",
+        "run",
+        str(cluster.folder / "photos"),
+        "--project",
+        str(cluster.folder / "new"),
+    ]
+    refused = start_refused(cluster, machine, *run)
+
+    assert refused.returncode == 2
+    assert "already has worker `first` (all of it)" in refused.stderr

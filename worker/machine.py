@@ -1,0 +1,179 @@
+"""Holds which workers run on this machine: a folder with one locked file for each.
+
+The kernel drops a file's lock with the process, however that ends, so a file
+that can be locked belongs to nobody. Works for any number of queues and users.
+Whoever cannot read or write the folder starts no worker: memory fails closed.
+Does not decide what fits (:mod:`worker.partitions`), and does not see into
+containers that have a lock folder of their own.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import TypeAdapter, ValidationError
+
+from governor.profile import read_profile
+from worker.partitions import Machine, Partition, free_name, refusal
+from worker.settings import Settings, WrongSettingError
+
+_SHARED = 0o1777
+"""Everybody may add a file, nobody may remove another's."""
+_PLACES = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - the same for every user, unlike TMPDIR
+_FOLDER_NAME = "tiepoint-workers"
+_SUFFIX = ".worker"
+_MOST_BYTES = 65_536
+_PARTITION = TypeAdapter(Partition)
+_WHOLE_MACHINE = Partition(name="unknown", queue="")
+"""Stands for a worker whose file cannot be read: it may have promised everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A worker's place on its machine, held until its process ends."""
+
+    settings: Settings
+    """Those it was asked for with, and the name it has."""
+    descriptor: int
+    """The locked file. Nobody closes it: the kernel does. Closed in the processes we start."""
+
+
+def take_place(settings: Settings) -> Place:
+    """Take a place on this machine for the life of this process.
+
+    A name that was not chosen gets a number where another worker of the
+    same queue has it.
+
+    Raises:
+        WrongSettingError: the worker does not fit beside those that run, its
+            name is taken, or the lock folder cannot be used.
+    """
+    with _opened_folder(settings) as folder:
+        running = _running(folder)
+        settings = _named(settings, running)
+        _check(settings, running)
+        return Place(settings=settings, descriptor=_locked_file(folder, _partition(settings)))
+
+
+def check_room(settings: Settings) -> None:
+    """Check that a worker could be started, before anything else is.
+
+    Raises:
+        WrongSettingError: as :func:`take_place`.
+    """
+    with _opened_folder(settings) as folder:
+        running = _running(folder)
+        _check(_named(settings, running), running)
+
+
+def default_lock_folder() -> Path:
+    """Return the folder that all users of this machine share, whoever asks."""
+    for place in _PLACES[:-1]:
+        with suppress(OSError):
+            if stat.S_IMODE(place.stat().st_mode) & _SHARED == _SHARED:
+                return place / _FOLDER_NAME
+    return _PLACES[-1] / _FOLDER_NAME
+
+
+def _named(settings: Settings, running: list[Partition]) -> Settings:
+    if settings.is_named:
+        return settings
+    name = free_name(settings.name, running, _queue(settings))
+    return settings if name == settings.name else settings.model_copy(update={"name": name})
+
+
+def _check(settings: Settings, running: list[Partition]) -> None:
+    wanted = _partition(settings)
+    machine = Machine(memory_bytes=read_profile().memory_total_bytes, cpus=os.cpu_count() or 1)
+    if reason := refusal(machine, running, wanted):
+        raise WrongSettingError(reason)
+    if any((other.name, other.queue) == (wanted.name, wanted.queue) for other in running):
+        raise WrongSettingError(
+            f"a worker called `{wanted.name}` already serves this queue on this machine; "
+            "give this one another --name, or none"
+        )
+
+
+def _partition(settings: Settings) -> Partition:
+    return Partition(
+        name=settings.name,
+        queue=_queue(settings),
+        memory_bytes=settings.memory_bytes,
+        cpus=settings.cpus,
+    )
+
+
+def _queue(settings: Settings) -> str:
+    # A digest: the URL may hold a password, and others may read the file.
+    return hashlib.sha256(settings.broker_url.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def _opened_folder(settings: Settings) -> Iterator[Path]:
+    """Hold the folder itself for the block, so that of two that start at once one looks after the other."""
+    folder = settings.lock_folder or default_lock_folder()
+    try:
+        _make(folder)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield folder
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise WrongSettingError(
+            f"cannot tell which workers run on this machine: {folder}: {error.strerror or error}; "
+            "let all who run workers here write to it, or name another folder with TIEPOINT_LOCK_FOLDER"
+        ) from error
+
+
+def _make(folder: Path) -> None:
+    with suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        folder.chmod(_SHARED)  # Whatever the umask of the first user is.
+
+
+def _running(folder: Path) -> list[Partition]:
+    """Return the workers that run; what dead ones have left is removed, where it is ours to remove."""
+    found = (_read(path) for path in sorted(folder.glob(f"*{_SUFFIX}")))
+    return [partition for partition in found if partition is not None]
+
+
+def _read(path: Path) -> Partition | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _parsed(os.read(descriptor, _MOST_BYTES))
+    else:
+        with suppress(OSError):  # Another user's; it harms nobody.
+            path.unlink()
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _parsed(text: bytes) -> Partition:
+    try:
+        return _PARTITION.validate_json(text)
+    except ValidationError:
+        return _WHOLE_MACHINE
+
+
+def _locked_file(folder: Path, partition: Partition) -> int:
+    """Write and lock our file; the folder is held, so nobody sees it before it is locked."""
+    path = folder / f"{uuid4().hex}{_SUFFIX}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.write(descriptor, _PARTITION.dump_json(partition))
+    os.fchmod(descriptor, 0o644)  # Others must be able to see that it is locked.
+    return descriptor
