@@ -11,27 +11,42 @@ from typing import Annotated, Any
 import typer
 
 from worker.command_endings import plain_errors
-from worker.command_options import CpusOption, MemoryOption, Profile, ProfileOption, read_bytes
+from worker.command_options import CpusOption, MemoryOption, Profile, read_bytes
 from worker.node import check_partition
-from worker.settings import Settings, WrongSettingError
+from worker.settings import PREFIX, Settings, WrongSettingError
 
 
 def worker(
-    broker: Annotated[str, typer.Option(help="redis://, rediss:// or redis+socket:// URL of the queue.")],
-    store: Annotated[Path, typer.Option(help="Root of the project store.")],
+    broker: Annotated[
+        str | None, typer.Option(help=f"URL of the queue [default: the variable {PREFIX}BROKER_URL].")
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help=f"Root of the project store [default: the variable {PREFIX}STORE].")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Stable name of this node [default: host name]")] = None,
     memory: MemoryOption = None,
     cpus: CpusOption = None,
-    profile: ProfileOption = Profile.INTERACTIVE,
+    profile: Annotated[
+        Profile | None, typer.Option(help="interactive leaves room for you, dedicated does not.")
+    ] = None,
     import_root: Annotated[list[Path] | None, typer.Option(help="Folder that photos may come from.")] = None,
 ) -> None:
-    """Run one governed worker on this machine until it is told to stop."""
-    values: dict[str, Any] = {"broker_url": broker, "store": store.resolve(), "profile": profile.value}
-    values |= {"memory_bytes": read_bytes(memory), "cpus": cpus, "import_roots": tuple(import_root or ())}
-    if name is not None:
-        values["name"] = name
+    """Run one governed worker on this machine until it is told to stop.
+
+    What is not given is read from the environment.
+    """
+    options: dict[str, Any] = {
+        "broker_url": broker,
+        "store": store,
+        "name": name,
+        "memory_bytes": read_bytes(memory),
+        "cpus": cpus,
+        "profile": profile,
+        "import_roots": tuple(import_root) if import_root else None,
+    }
     with plain_errors():
-        settings = Settings.checked(**values)
+        settings = Settings.checked(**{key: value for key, value in options.items() if value is not None})
+        settings = settings.model_copy(update={"store": settings.store.resolve()})
         check_partition(settings)
         _check_folders(settings.store, *settings.import_roots)
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "INFO"]

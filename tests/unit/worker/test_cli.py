@@ -1,5 +1,6 @@
 """The command line refuses what makes no sense with exit code 2 and one sentence, before anything starts."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -227,6 +228,27 @@ def test_a_wrong_setting_in_the_environment_ends_with_2(
     assert result.exit_code == EXIT_USAGE
     assert "TIEPOINT_LEASE_SECONDS: 'soon'" in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_worker_reads_from_the_environment_what_is_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A password in a URL need not stand on the command line; an option wins."""
+    became: dict[str, str] = {}
+    monkeypatch.setattr(os, "execvpe", lambda _file, _command, environment: became.update(environment))
+    monkeypatch.setenv("TIEPOINT_BROKER_URL", "redis://:secret@host")
+    monkeypatch.setenv("TIEPOINT_STORE", str(tmp_path))
+    monkeypatch.setenv("TIEPOINT_IMPORT_ROOTS", json.dumps([str(tmp_path)]))
+    monkeypatch.setenv("TIEPOINT_PROFILE", "interactive")
+    result = invoke("worker", "--cpus", "1", "--profile", "dedicated")
+
+    assert result.exit_code == 0, result.output
+    assert became["TIEPOINT_BROKER_URL"] == "redis://:secret@host"
+    assert (became["TIEPOINT_STORE"], json.loads(became["TIEPOINT_IMPORT_ROOTS"])) == (
+        str(tmp_path),
+        [str(tmp_path)],
+    )
+    assert (became["TIEPOINT_CPUS"], became["TIEPOINT_PROFILE"]) == ("1", "dedicated")
 
 
 @pytest.mark.parametrize("missing", ["store", "import root"])
