@@ -200,6 +200,19 @@ def test_threads_are_shared_among_the_batches_that_could_run(
     assert answer(request).cpu_threads == threads
 
 
+@pytest.mark.parametrize(
+    ("waiting_items", "nodes", "threads"),
+    [(2, 2, 12), (3, 2, 8), (4, 2, 8), (5, 2, 5), (5, 5, 12), (2, 0, 8)],
+)
+def test_threads_are_kept_for_a_nodes_own_share_only(waiting_items: int, nodes: int, threads: int) -> None:
+    """What the others will take needs no threads here: the last job of each node gets all it can use."""
+    request = a_request(
+        waiting_items=waiting_items, nodes=nodes, min_batch=1, max_batch=1, cpu_threads=12, io_slots=1
+    )
+
+    assert answer(request).cpu_threads == threads
+
+
 def test_a_job_without_io_is_not_shared_by_io_slots() -> None:
     """It would leave threads idle for slots that it does not want."""
     request = a_request(waiting_items=100, memory_per_item_bytes=1, min_batch=1, max_batch=1, io_slots=0)
