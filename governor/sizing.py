@@ -111,9 +111,10 @@ def _threads(case: Case, batch: int) -> int:
 
 
 def _batches_alike(case: Case, batch: int) -> int:
-    """Return how many batches like this one the waiting items fill and the node could run now."""
+    """Return how many batches like this one the node's share of the items fill and it could run now."""
     if case.request.waiting_items is None:
         return 1
+    shared_out = batch * max(1, case.request.nodes)
     estimate, free = case.request.estimate, case.free
     wishes_and_free = (
         (case.charge.memory.bytes_for(batch), free.memory_bytes),
@@ -122,7 +123,7 @@ def _batches_alike(case: Case, batch: int) -> int:
         (estimate.io_slots, free.io_slots),
     )
     fitting = [amount // wish for wish, amount in wishes_and_free if wish > 0]
-    alike = min([_ceil_divide(case.request.waiting_items, batch), *fitting])
+    alike = min([_ceil_divide(case.request.waiting_items, shared_out), *fitting])
     return max(1, min(alike, free.cpu_threads))
 
 

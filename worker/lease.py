@@ -33,6 +33,8 @@ class Lease:
         self.incarnation = f"{node_name}|{uuid.uuid4().hex[:12]}"
         self.given_back = 0
         """Messages of dead nodes that this node has given back to their lists."""
+        self.live_nodes = 1
+        """How many nodes had a live lease at the last renewal, this one included; read by the main thread."""
         self.failed_renewals = 0
         self._url = redis_url
         self._node_key = keys.node(node_name)
@@ -104,7 +106,7 @@ class Lease:
 
     def _renew(self, client: redis.Redis, *, create: bool) -> int:
         """Renew, give back what dead nodes held, return what is due; the ms to the next due message or -1."""
-        owned, given_back, _due, next_due_ms = run(
+        owned, given_back, _due, next_due_ms, live_nodes = run(
             client,
             Script.RENEW,
             [keys.LEASES, keys.TICK, keys.DELAYED],
@@ -119,6 +121,7 @@ class Lease:
         if not owned and not create:
             log.error("lease_had_ended", cause="a frozen process or a long outage", cure="taking a new one")
             return self._renew(client, create=True)
+        self.live_nodes = max(1, int(live_nodes))
         client.hset(self._node_key, mapping=self._describe())
         client.pexpire(self._node_key, self._milliseconds)
         return int(next_due_ms)

@@ -288,7 +288,11 @@ class Puller:
     def _reserve(self, head: Head, estimate: Estimate) -> tuple[Decision, Reservation | None]:
         waiting_items = 1 if head.is_large or head.mark == "solo" else head.count
         return self._node.governor.reserve(
-            self._node.snapshot(), estimate, head.kind, waiting_items=waiting_items
+            self._node.snapshot(),
+            estimate,
+            head.kind,
+            waiting_items=waiting_items,
+            nodes=self.lease.live_nodes,
         )
 
     def _claim_under(self, queues: QueueView, reservation: Reservation, head: Head) -> None:

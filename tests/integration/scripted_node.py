@@ -56,12 +56,12 @@ class ScriptedNode:
         """Return the key of what this node holds."""
         return keys.inflight(self.incarnation)
 
-    def renew(self, *, create: bool = False, lease_ms: int = LEASE_MS) -> tuple[int, int, int, int]:
-        """Renew; return (owned, given back, due, ms to the next due message)."""
+    def renew(self, *, create: bool = False, lease_ms: int = LEASE_MS) -> tuple[int, int, int, int, int]:
+        """Renew; return (owned, given back, due, ms to the next due message, live nodes)."""
         names = [keys.LEASES, keys.TICK, keys.DELAYED]
         arguments = (self.incarnation, lease_ms, int(create), keys.INFLIGHT_PREFIX)
-        owned, given_back, due, next_due_ms = run(self.server, Script.RENEW, names, *arguments)
-        return owned, given_back, due, next_due_ms
+        owned, given_back, due, next_due_ms, nodes = run(self.server, Script.RENEW, names, *arguments)
+        return owned, given_back, due, next_due_ms, nodes
 
     def expire(self) -> None:
         """Let this node's lease have ended, while others kept renewing theirs."""

@@ -118,6 +118,17 @@ def test_the_grace_shortens_no_lease(server: "redis.Redis") -> None:
     assert expiry_ms(server, long) > 500_000
 
 
+def test_a_renewal_tells_how_many_nodes_live(server: "redis.Redis") -> None:
+    """Those whose lease has not ended, whoever asks; one that was just given back counts no more."""
+    first, second, dead = (leased_node(server, name) for name in ("first", "second", "dead"))
+    three = first.renew()[4]
+    dead.expire()
+    two = second.renew()[4]
+    second.release()
+
+    assert (three, two, first.renew()[4]) == (3, 2, 1)
+
+
 def test_a_release_gives_everything_back_and_counts_nothing(server: "redis.Redis") -> None:
     """A shutdown is no failure of anything."""
     node = leased_node(server)

@@ -1,6 +1,6 @@
 -- Renews a lease, gives back what dead nodes held, and returns parked messages that are due.
 -- KEYS: leases, tick, delayed. ARGV: incarnation, lease ms, create (1 = may be absent), inflight prefix.
--- Returns {owned, messages given back, messages due, ms to the next due one or -1}.
+-- Returns {owned, messages given back, messages due, ms to the next due one or -1, live nodes}.
 local now, lease_ms = now_ms(), tonumber(ARGV[2])
 
 -- If nobody renewed for half a lease, Redis itself was away: nobody is to blame, all get one lease more.
@@ -29,4 +29,4 @@ for i = #due, 1, -1 do
 end
 local next_due, wait_ms = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'), -1
 if next_due[2] then wait_ms = math.max(0, tonumber(next_due[2]) - now) end
-return {owned, given_back, #due, wait_ms}
+return {owned, given_back, #due, wait_ms, redis.call('ZCOUNT', KEYS[1], now, '+inf')}
