@@ -44,6 +44,8 @@ bench: venv ## measure `tiepoint run` beside COLMAP alone, on real photos
 lock: venv ## lock the dependencies of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --quiet --output-file requirements.lock
+	# The part of it that the image needs (Dockerfile).
+	$(BIN)/uv pip compile pyproject.toml --constraints requirements.lock --universal --generate-hashes --no-header --no-annotate --quiet --output-file requirements.runtime.lock
 
 clean: ## remove the virtual environment and all caches
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
