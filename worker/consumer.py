@@ -128,6 +128,7 @@ class PullStep(bootsteps.StartStopStep):
             "governor": {
                 **self._puller.describe(),
                 "profile": self._node.settings.profile,
+                "live_nodes": self._puller.lease.live_nodes,
                 "counters": self._puller.counters(),
                 "decisions": [entry.sentence() for entry in governor.trace()[-8:]],
             }
