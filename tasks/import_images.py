@@ -58,7 +58,7 @@ class ImportPayload(Payload):
     name: str
     """The photo's name in the project: a relative path with "/"."""
     source: str
-    """The absolute path of the file."""
+    """The path of the file: absolute, or relative to the store's root."""
     link: bool = False
     """Leave the file where it is instead of copying it."""
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from worker import flower_command, local_commands, project_commands, worker_command
+from worker import cluster_commands, flower_command, local_commands, project_commands, worker_command
 from worker.command_endings import Interrupted, heed_signals, say
 
 app = typer.Typer(
@@ -26,9 +26,14 @@ VersionOption = Annotated[bool, typer.Option("--version", help="Print the versio
 
 for command in (
     local_commands.run,
-    local_commands.resume,
+    project_commands.resume,
     project_commands.status,
     project_commands.export,
+    cluster_commands.submit,
+    cluster_commands.watch,
+    cluster_commands.cancel,
+    cluster_commands.retry,
+    cluster_commands.explain,
     worker_command.worker,
     flower_command.flower,
     local_commands.demo,

@@ -1,151 +1,225 @@
-"""Starts projects on a queue and watches them; the client side of the live state in Redis.
+"""Holds the Python client of a cluster: submit photos, watch, cancel, retry, explain.
 
-Does not cover results (:mod:`tasks.summary`) nor the command line.
+    client = Client("redis://nas:6379/0", store=Path("/mnt/nas/tiepoint"))
+    project_id = client.submit(Path("photos"))
+    for state in client.watch(project_id):
+        print(state.phase, state.outstanding)
+
+The store is a folder that this machine and all nodes see. Does not cover
+results (:mod:`tasks.summary`, :mod:`tasks.exports`), nor projects of one
+machine (:mod:`worker.local_project`).
 """
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
-import redis
+from celery import Celery
 
-from tasks.catalog import STAGES
-from tasks.expand import PLAN_STAGE, ExpandPayload, expand_job
-from worker import keys
-from worker.connections import plain_client
-from worker.envelope import to_push
-from worker.redis_scripts import Script, run
+from tasks.catalog import load_kinds
+from tasks.errors import ProjectError, StoreError
+from tasks.expand import PHASES, Phase
+from tasks.parameters import ProjectParameters
+from tasks.store import Project, Store
+from tasks.store.keys import is_name
+from worker.explanation import Explanation, explain_job, explain_project
+from worker.live_nodes import LiveNode
+from worker.project_queue import ProjectQueue, QueueError
+from worker.project_state import ProjectState
+from worker.settings import Settings
+from worker.submission import Wanted, check_nodes, make_project, name_for, photos_of
 
+__all__ = ["Cancelled", "Client", "ProjectError", "ProjectState", "QueueError", "StoreError"]
 
-class QueueError(Exception):
-    """The queue did not answer, or not as it should; the text says how."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanningFailure:
-    """Why a project could not be planned, in words a user can act on."""
-
-    cause: str
-    cure: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageProgress:
-    """How far one stage is, as far as it is planned."""
-
-    planned: int = 0
-    done: int = 0
-    failed: int = 0
-    seconds: float = 0.0
+_POLL_SECONDS = 0.5
+_STOP_POLL_SECONDS = 0.1
+_ANSWER_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectState:
-    """The live state of a project."""
+class Cancelled:
+    """What cancelling has come to."""
 
-    state: str
-    """``running``, ``done``, ``failed``, or ``unknown`` where the queue knows no such project."""
-    phase: str = ""
-    failure: PlanningFailure | None = None
-    """Why the state is ``failed``; None otherwise."""
-    retried: int = 0
-    peak_bytes: int = 0
-    stages: dict[str, StageProgress] = field(default_factory=dict)
-    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    removed: int
+    """Jobs taken out of the queues."""
+    still_running: int
+    """Jobs that nodes had not given up when the waiting ended; their results change nothing any more."""
 
 
 class Client:
-    """Talks to one queue; every method but ``close`` raises QueueError where it does not answer."""
+    """One cluster: a queue, and the store that its nodes work on; for one thread.
 
-    def __init__(self, redis_url: str) -> None:
-        self._redis = plain_client(redis_url)
+    Making one connects to nothing. Methods raise QueueError where the queue
+    does not answer, StoreError where the store cannot be used, ProjectError
+    where what is asked for makes no sense; each text says what to do.
+    """
 
-    def start(self, project_id: str, *, until: str) -> bool:
-        """Start or resume a project whose store is ready; False where it is running already."""
-        first = to_push(expand_job(ExpandPayload.model_validate({"project": project_id, "until": until})))
-        with _queue_errors():
-            started = run(
-                self._redis,
-                Script.START_PROJECT,
-                [keys.project(project_id)],
-                json.dumps(first),
-                json.dumps([PLAN_STAGE, *STAGES]),
-                "until",
-                until,
+    def __init__(self, broker_url: str, store: Path, *, kind_modules: Sequence[str] = ()) -> None:
+        settings = Settings.checked(broker_url=broker_url)
+        self.broker_url = broker_url
+        self.store = Store(store.resolve())
+        self._queue = ProjectQueue(settings.redis_url)
+        self._kinds = list(load_kinds(kind_modules))
+
+    def submit(
+        self,
+        photos: Path | Sequence[Path],
+        *,
+        name: str | None = None,
+        parameters: ProjectParameters | None = None,
+        link: bool = False,
+        until: Phase = "model",
+    ) -> str:
+        """Make a project of a folder of photos, or of listed ones, and start it; returns its name.
+
+        The same photos and parameters again continue the project they have
+        become, and whatever had failed is tried again. ``link`` leaves the
+        photos where they are: every node must see them there.
+
+        Raises:
+            ProjectError: no photos; the name belongs to another project; a
+                live node works on another store, or none may read the photos.
+        """
+        self._check_store()
+        sources = photos_of(photos, self.store)
+        check_nodes(self._queue.nodes(), self.store, sources, link=link)
+        wanted = Wanted(sources=sources, parameters=parameters or ProjectParameters(), link=link)
+        project = make_project(self.store, wanted, name=name, default_name=name_for(photos))
+        project.clear_failures()
+        self._queue.start(project.id, until=until)
+        return project.id
+
+    def projects(self) -> list[str]:
+        """Return the names of the projects in the store, sorted."""
+        self._check_store()
+        return self.store.project_ids()
+
+    def project(self, project_id: str) -> Project:
+        """Return a project of the store.
+
+        Raises:
+            ProjectError: there is none of that name.
+        """
+        self._check_store()
+        if not is_name(project_id) or not self.store.project(project_id).exists():
+            raise ProjectError(
+                f"the store {self.store.root} holds no project {project_id}; `tiepoint status` lists them"
             )
-        return bool(started)
+        return self.store.project(project_id)
 
     def state(self, project_id: str) -> ProjectState:
-        """Read a project's live state."""
-        with _queue_errors():
-            stored = self._redis.hgetall(keys.project(project_id))
-        fields = {_text(name): _text(value) for name, value in stored.items()}
-        return _state(fields) if fields else ProjectState(state="unknown")
+        """Return a project's live state: what the queue knows of it."""
+        return self._queue.state(project_id)
 
-    def waits_for(self, node_name: str) -> str:
-        """Return what a node waits for, in its own words; empty while it works."""
-        with _queue_errors():
-            value = self._redis.hget(keys.node(node_name), "waits_for")
-        return _text(value) if value else ""
+    def nodes(self) -> list[LiveNode]:
+        """Return the nodes that are alive."""
+        return self._queue.nodes()
+
+    def watch(self, project_id: str, *, poll_seconds: float = _POLL_SECONDS) -> Iterator[ProjectState]:
+        """Yield the live state again and again, the last time when the project is no longer running."""
+        while True:
+            state = self._queue.state(project_id)
+            yield state
+            if state.state != "running":
+                return
+            time.sleep(poll_seconds)
+
+    def cancel(self, project_id: str, *, wait_seconds: float = 30.0) -> Cancelled:
+        """Stop a running project: what waits is removed, what runs is killed, nothing follows.
+
+        What it has finished stays in the store; :meth:`retry` or submitting
+        again goes on from there.
+
+        Raises:
+            ProjectError: it is not running.
+        """
+        self.project(project_id)
+        before, removed = self._queue.cancel(project_id, self._kinds)
+        if before not in {"running", "cancelled"}:
+            raise ProjectError(f"{project_id} is not running (it is {before or 'unknown to the queue'})")
+        return Cancelled(removed=removed, still_running=self._stop_running(project_id, wait_seconds))
+
+    def _stop_running(self, project_id: str, wait_seconds: float) -> int:
+        """Have the nodes kill a project's jobs; return how many are left when the time is over."""
+        revoked: set[str] = set()
+        deadline = time.monotonic() + wait_seconds
+        while running := self._queue.running(project_id):
+            new = sorted(running.keys() - revoked)
+            if new:
+                self._revoke(new)
+                revoked.update(new)
+            if time.monotonic() >= deadline:
+                return len(running)
+            time.sleep(_STOP_POLL_SECONDS)
+        return 0
+
+    def _revoke(self, job_ids: list[str]) -> None:
+        with Celery(broker=self.broker_url) as app:
+            # Children hold nothing that a signal could spoil.
+            app.control.revoke(job_ids, terminate=True, signal="SIGKILL")
+
+    def retry(self, name: str, *, until: Phase | None = None) -> str:
+        """Try again what had failed: of a whole project, or one failed job by its id; returns the project.
+
+        A project that was cancelled, or whose state Redis has lost, goes on.
+
+        Raises:
+            ProjectError: neither a project of the store nor a job that has failed.
+        """
+        self._check_store()
+        if name not in self.store.project_ids():
+            return self._retry_job(name)
+        project = self.project(name)
+        project.clear_failures()
+        self._start_again(project, until)
+        return name
+
+    def _retry_job(self, job_id: str) -> str:
+        report = next((report for report in self._queue.dead() if report.get("job_id") == job_id), None)
+        if report is None:
+            raise ProjectError(
+                f"{job_id} is neither a project in {self.store.root} nor a job that has failed; "
+                "`tiepoint status` lists the projects, `tiepoint explain PROJECT` their failed jobs"
+            )
+        if not all(report.get(part) for part in ("project", "stage", "item")):
+            raise ProjectError(f"the job {job_id} belongs to no project; send it again as it was sent")
+        project = self.project(report["project"])
+        project.clear_failure(report["stage"], report["item"])
+        self._start_again(project, None)
+        return project.id
+
+    def _start_again(self, project: Project, until: Phase | None) -> None:
+        last = until or self._queue.until(project.id)
+        self._queue.start(project.id, until=last if last in PHASES else "model")
+
+    def explain(self, name: str) -> Explanation:
+        """Say where a project, or a job by its id, is and why."""
+        if is_name(name) and self.store.project(name).exists():
+            return explain_project(name, self._queue, self._kinds)
+        return explain_job(name, self._queue, self._kinds, self._started_at)
+
+    def _started_at(self, job_id: str) -> float | None:
+        """Ask the nodes since when one of them runs a job, in seconds since 1970; None where none says."""
+        with Celery(broker=self.broker_url) as app:
+            replies = app.control.inspect(timeout=_ANSWER_SECONDS).query_task(job_id) or {}
+        jobs = (jobs[job_id][1] for jobs in replies.values() if job_id in jobs)
+        return next((job["time_start"] for job in jobs if job.get("time_start")), None)
 
     def close(self) -> None:
         """Close the connection."""
-        self._redis.close()
+        self._queue.close()
 
+    def __enter__(self) -> Self:
+        return self
 
-@contextmanager
-def _queue_errors() -> Iterator[None]:
-    try:
-        yield
-    except redis.RedisError as error:
-        raise QueueError(f"the queue does not answer: {error}") from error
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _state(fields: dict[str, str]) -> ProjectState:
-    stages = {name.rpartition(":")[0] for name in fields if name.endswith(":planned")}
-    kinds = {name.split(":")[1] for name in fields if name.startswith("kind:")}
-    return ProjectState(
-        state=fields.get("state", "unknown"),
-        phase=fields.get("phase", ""),
-        failure=_failure(fields.get("failure", "")) if fields.get("state") == "failed" else None,
-        retried=int(fields.get("retried", 0)),
-        peak_bytes=int(fields.get("peak_bytes", 0)),
-        stages={stage: _stage(fields, stage) for stage in sorted(stages)},
-        kinds={kind: _kind(fields, kind) for kind in sorted(kinds)},
-    )
-
-
-def _failure(report: str) -> PlanningFailure:
-    """Read a failed job's report (worker.settle:failed_entry); what is no report is the cause itself."""
-    try:
-        fields = json.loads(report)
-        return PlanningFailure(cause=str(fields["cause"]), cure=str(fields["cure"]))
-    except (ValueError, TypeError, KeyError):
-        return PlanningFailure(cause=report or "no cause was reported", cure="Read the worker's log.")
-
-
-def _stage(fields: dict[str, str], stage: str) -> StageProgress:
-    started_ms = int(fields.get(f"{stage}:started_ms", 0))
-    finished_ms = int(fields.get(f"{stage}:finished_ms", started_ms))
-    return StageProgress(
-        planned=int(fields.get(f"{stage}:planned", 0)),
-        done=int(fields.get(f"{stage}:done", 0)),
-        failed=int(fields.get(f"{stage}:failed", 0)),
-        seconds=(finished_ms - started_ms) / 1000,
-    )
-
-
-def _kind(fields: dict[str, str], kind: str) -> dict[str, Any]:
-    field_prefix = f"kind:{kind}:"
-    return {
-        "batches": int(fields[field_prefix + "batches"]),
-        "reserved_bytes": int(fields.get(field_prefix + "reserved_bytes", 0)),
-        "peak_bytes": int(fields.get(field_prefix + "peak_bytes", 0)),
-        "worst_ratio": int(fields.get(field_prefix + "ratio_permille", 0)) / 1000,
-    }
+    def _check_store(self) -> None:
+        if not self.store.root.is_dir():
+            raise ProjectError(
+                f"the store {self.store.root} is not a folder on this machine; "
+                "mount it here as on the nodes, or name another with --store"
+            )

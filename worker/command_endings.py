@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 
 from tasks.errors import ProjectError, TasksError
-from worker.client import QueueError
 from worker.display import show_summary
 from worker.embedded import ServerError
 from worker.local_run import RunError
+from worker.project_queue import QueueError
 from worker.settings import WrongSettingError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_WITH_FAILURES = 1, 2, 3

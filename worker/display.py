@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 
 from tasks.catalog import STAGES
-from worker.client import ProjectState, StageProgress
+from worker.project_state import ProjectState, StageProgress
 
 _TELL_AFTER_SECONDS = 5.0
 _TELL_AGAIN_AFTER_SECONDS = 60.0
@@ -64,6 +64,10 @@ class RunDisplay:
                 self._show_stage(stage, state.stages[stage])
                 self._tell_finished(stage, state)
         self._tell_waiting(waits_for)
+
+    def tell(self, sentence: str) -> None:
+        """Print a sentence above the bars; names in it are no markup."""
+        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def _show_stage(self, stage: str, progress: StageProgress) -> None:
         done = progress.done + progress.failed

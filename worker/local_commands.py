@@ -1,4 +1,4 @@
-"""Holds the commands that work on this machine alone: ``run``, ``demo``, and ``resume`` of a folder.
+"""Holds the commands that work on this machine alone: ``run``, ``demo``, and the ``resume`` of a folder.
 
 Each validates, calls one function elsewhere and shows the result. Does not
 cover clusters (:mod:`worker.cluster_commands`).
@@ -37,7 +37,6 @@ from worker.local_run import LocalOptions
 
 ResultFolder = Annotated[Path | None, typer.Option(help="Folder for the results [default: NAME.tiepoint].")]
 DemoFolder = Annotated[Path | None, typer.Option(help="Keep photos and results here [default: temporary].")]
-ProjectFolder = Annotated[Path, typer.Argument(help="The project's folder.")]
 
 
 def run(
@@ -67,15 +66,10 @@ def run(
     _finish(summary, folder, until, as_json=as_json)
 
 
-def resume(
-    folder: ProjectFolder,
-    until: UntilOption = Until.MODEL,
-    cpus: CpusOption = None,
-    memory: MemoryOption = None,
-    profile: ProfileOption = Profile.INTERACTIVE,
-    as_json: JsonOption = False,
+def resume_folder(
+    folder: Path, until: Until, cpus: int | None, memory: str | None, profile: Profile, *, as_json: bool
 ) -> None:
-    """Finish a project that was interrupted; failed items are tried again."""
+    """Finish the project of a folder; called by ``resume`` (:mod:`worker.project_commands`)."""
     options = _options(until, cpus, memory, profile)
     with _resumable(folder), interrupted_project(folder) as local:
         summary = run_and_summarise(local, options, errors)

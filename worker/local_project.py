@@ -12,16 +12,15 @@ from typing import Any
 
 from rich.console import Console
 
-from tasks.catalog import STAGES
 from tasks.errors import ProjectError, StoreError
 from tasks.parameters import ProjectParameters
 from tasks.photo_folder import find_photos
 from tasks.store import Project, Store
 from tasks.summary import summarise
-from worker.client import ProjectState
 from worker.display import RunDisplay
 from worker.folder_lock import LOCK_NAME, FolderInUseError, hold
 from worker.local_run import LocalOptions, run_locally
+from worker.project_state import measured
 
 PROJECT_ID = "main"
 
@@ -122,21 +121,6 @@ def run_and_summarise(local: LocalProject, options: LocalOptions, console: Conso
         # Our processes are gone; what they were writing when they were ended is nobody's now.
         local.store.sweep_temporaries(time.time_ns(), min_age_seconds=0)
         raise
-    summary = {**summarise(local.store, local.project), **_measured(state)}
+    summary = {**summarise(local.store, local.project), **measured(state)}
     local.project.write_result(summary)
     return summary
-
-
-def _measured(state: ProjectState) -> dict[str, Any]:
-    """Return what only the queue knows of a run."""
-    stages = {stage: progress for stage, progress in state.stages.items() if stage in STAGES}
-    return {
-        "seconds": {stage: progress.seconds for stage, progress in stages.items()},
-        "jobs": {
-            "done": sum(progress.done for progress in stages.values()),
-            "failed": sum(progress.failed for progress in stages.values()),
-            "retried": state.retried,
-        },
-        "kinds": state.kinds,
-        "peak_memory_bytes": state.peak_bytes,
-    }

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from tasks.store import Project, Store
 from worker import tether
-from worker.client import Client, ProjectState, QueueError
 from worker.embedded import EmbeddedServer, embedded_server
 from worker.machine import check_room
 from worker.node import check_partition
+from worker.project_queue import ProjectQueue, QueueError
+from worker.project_state import ProjectState
 from worker.settings import ProfileName, Settings
 
 _POLL_SECONDS = 0.1
@@ -55,7 +56,7 @@ def run_locally(store: Store, project: Project, options: LocalOptions, watch: Wa
     """
     with embedded_server() as server:
         settings = _settings(server.broker_url, store, project, options)
-        client = Client(settings.redis_url)
+        client = ProjectQueue(settings.redis_url)
         try:
             with _worker(settings, project.path / "worker.log") as worker:
                 client.start(project.id, until=options.until)
@@ -139,7 +140,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _states_to_the_end(client: Client, project: Project) -> Iterator[ProjectState]:
+def _states_to_the_end(client: ProjectQueue, project: Project) -> Iterator[ProjectState]:
     while True:
         state = client.state(project.id)
         yield state

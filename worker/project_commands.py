@@ -1,19 +1,35 @@
-"""Holds the commands that read a project, wherever it was computed: ``status``, ``export``.
+"""Holds the commands that know both sorts of projects: ``status``, ``resume``, ``export``.
 
-Does not cover commands that make one (:mod:`worker.local_commands`,
+A project is a folder (made by ``run``), or a name in a cluster's store. Does
+not cover commands that make one (:mod:`worker.local_commands`,
 :mod:`worker.cluster_commands`).
 """
 
+import json
+import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tasks.errors import ProjectError
+from tasks.store import Store
 from tasks.summary import summarise
+from worker.cluster_options import BrokerOption, StoreOption, cluster, store_of_cluster
 from worker.command_endings import plain_errors, say, show
-from worker.command_options import JsonOption
-from worker.local_project import open_project
+from worker.command_options import (
+    CpusOption,
+    JsonOption,
+    MemoryOption,
+    Profile,
+    ProfileOption,
+    Until,
+    UntilOption,
+)
+from worker.local_commands import resume_folder
+from worker.local_project import LocalProject, open_project
+from worker.settings import Settings, WrongSettingError
 
 
 class ExportFormat(StrEnum):
@@ -24,33 +40,125 @@ class ExportFormat(StrEnum):
 
 
 FormatOption = Annotated[ExportFormat, typer.Option("--format", help="What to write.")]
-ProjectFolder = Annotated[Path, typer.Argument(help="The project's folder.")]
+ProjectArgument = Annotated[str, typer.Argument(help="The project's folder, or its name on a cluster.")]
+ProjectOrAll = Annotated[
+    str | None,
+    typer.Argument(help="The project's folder, or its name on a cluster; all of the cluster without."),
+]
 
 
-def status(folder: ProjectFolder, as_json: JsonOption = False) -> None:
-    """Say how far a project is, from its folder alone."""
+def status(
+    project: ProjectOrAll = None,
+    broker: BrokerOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how far a project is, from its folder alone; of a cluster also what the queue knows."""
     with plain_errors():
-        local = open_project(folder)
-        summary = summarise(local.store, local.project)
-    show(summary, as_json=as_json)
+        if project is None:
+            _show_all(broker, store, as_json=as_json)
+            return
+        opened = _opened(project, store)
+        summary = summarise(opened.store, opened.project)
+        live = _live(project, broker, store)
+    show({**summary, **live}, as_json=as_json)
+    if live and not as_json:
+        quoted = shlex.quote(project)
+        say(f"{project} is {live['state']}; `tiepoint explain {quoted}` says more")
+
+
+def _live(project: str, broker: str | None, store: Path | None) -> dict[str, Any]:
+    """Return what the queue knows of a project of a cluster; nothing where no queue is named."""
+    root = store_of_cluster(project, store)
+    if root is None or (broker is None and "broker_url" not in Settings.checked().model_fields_set):
+        return {}
+    with cluster(broker, root) as client:
+        state = client.state(project)
+    return {"state": state.state, "phase": state.phase, "outstanding": state.outstanding}
+
+
+def _show_all(broker: str | None, store: Path | None, *, as_json: bool) -> None:
+    with cluster(broker, store) as client:
+        states = [(name, client.state(name)) for name in client.projects()]
+    if as_json:
+        rows = [
+            {"project": name, "state": state.state, "phase": state.phase, "outstanding": state.outstanding}
+            for name, state in states
+        ]
+        typer.echo(json.dumps({"projects": rows}))
+        return
+    for name, state in states:
+        where = (
+            f", in {state.phase or 'import'}, {state.outstanding} jobs open"
+            if state.state == "running"
+            else ""
+        )
+        typer.echo(f"{name}: {state.state}{where}")
+    if not states:
+        say("the store holds no project yet; `tiepoint submit PHOTOS` makes one")
+
+
+def resume(
+    project: ProjectArgument,
+    broker: BrokerOption = None,
+    store: StoreOption = None,
+    until: UntilOption = Until.MODEL,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    profile: ProfileOption = Profile.INTERACTIVE,
+    as_json: JsonOption = False,
+) -> None:
+    """Finish a project that was interrupted; failed items are tried again."""
+    with plain_errors():
+        root = store_of_cluster(project, store)
+        if root is None:
+            resume_folder(Path(project), until, cpus, memory, profile, as_json=as_json)
+            return
+        if cpus is not None or memory is not None:
+            raise WrongSettingError(
+                "--cpus and --memory are options of the cluster's workers; leave them out"
+            )
+        with cluster(broker, root) as client:
+            client.project(project)
+            client.retry(project, until=until.value)
+    if as_json:
+        typer.echo(json.dumps({"project": project}))
+    else:
+        say(f"started again; `tiepoint watch {shlex.quote(project)}` shows how it goes")
 
 
 def export(
-    folder: ProjectFolder,
+    project: ProjectArgument,
     out: Annotated[Path, typer.Option(help="A new folder (colmap) or file (ply) to write.")],
     export_format: FormatOption = ExportFormat.COLMAP,
+    store: StoreOption = None,
 ) -> None:
     """Write a project in a form that other programs open."""
     from tasks.exports.colmap import export_colmap  # noqa: PLC0415 - loads pycolmap, slow
     from tasks.exports.ply import export_ply  # noqa: PLC0415
 
     with plain_errors():
-        local = open_project(folder)
+        opened = _opened(project, store)
         if export_format is ExportFormat.COLMAP:
-            done = export_colmap(local.store, local.project.id, out)
+            done = export_colmap(opened.store, opened.project.id, out)
             for name in done.missing_photos:
                 say(f"{name}: the photo is gone or has changed, it is not in the export")
             say(f"wrote {done.images} images and {done.models} models to {out}")
         else:
-            for path in export_ply(local.store, local.project.id, out):
+            for path in export_ply(opened.store, opened.project.id, out):
                 say(f"wrote {path}")
+
+
+def _opened(project: str, store: Path | None) -> LocalProject:
+    """Open a project, whatever sort it is.
+
+    Raises:
+        ProjectError: there is none.
+    """
+    root = store_of_cluster(project, store)
+    if root is None:
+        return open_project(Path(project))
+    opened = Store(root.resolve())
+    if project not in opened.project_ids():
+        raise ProjectError(f"the store {root} holds no project {project}; `tiepoint status` lists them")
+    return LocalProject(store=opened, project=opened.project(project))

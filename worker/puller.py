@@ -26,6 +26,7 @@ from worker.claimed_item import ClaimedItem
 from worker.connections import TrackedClient, plain_client
 from worker.doorbell import Doorbell
 from worker.lease import Lease
+from worker.live_nodes import describe_folders
 from worker.logs import get_logger
 from worker.node import Node
 from worker.pool import GovernedPool
@@ -58,6 +59,7 @@ class Puller:
             for kind in node.kinds.values()
         }
         settings = node.settings
+        self._folders = {} if settings.single_node else describe_folders(settings)
         self.lease = Lease(settings.redis_url, settings.name, settings.lease_seconds, self.describe)
         self._bell = Doorbell(self._on_ring)
         self.settler = Settler(self.lease, on_added=self._bell.ring)
@@ -154,6 +156,7 @@ class Puller:
             "reserved_cpu_threads": str(free.reserved.cpu_threads),
             "active_reservations": str(free.active_reservations),
             "waits_for": self._last_wait or "",
+            **self._folders,
         }
 
     def counters(self) -> dict[str, int]:

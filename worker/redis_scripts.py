@@ -17,6 +17,9 @@ from redis.exceptions import NoScriptError
 class Script(StrEnum):
     """The scripts in ``worker/scripts``."""
 
+    CANCEL_LIST = "cancel_list"
+    CANCEL_PROJECT = "cancel_project"
+    CANCEL_SET = "cancel_set"
     CLAIM = "claim"
     CLAIM_LARGE = "claim_large"
     PEEK = "peek"

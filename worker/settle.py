@@ -11,13 +11,14 @@ from itertools import islice
 from typing import Any
 
 import redis
+from redis.client import Pipeline
 
 from tasks.errors import Failure
 from worker import keys
 from worker.claimed_item import ClaimedItem
 from worker.lease import Lease
 from worker.logs import get_logger
-from worker.redis_scripts import Script, run
+from worker.redis_scripts import Script, enqueue, run
 
 log = get_logger(__name__)
 
@@ -58,28 +59,42 @@ class Settler:
             redis.RedisError: Redis cannot be reached; everything unconfirmed is kept.
         """
         while self._entries:
-            group = list(islice(self._entries, _MAX_ENTRIES_PER_CALL))
+            entries, arguments = self._next_call()
             try:
-                settled, refused = self._send(client, group)
+                reply = run(client, Script.SETTLE, *arguments)
             except redis.ResponseError as error:
-                log.error("settlements_refused_by_redis", waiting=len(self._entries), error=str(error))
+                self.on_reply(error, entries)
                 return
-            for _ in group:
-                self._entries.popleft()
-            self.settled += settled
-            self.refused += refused
-            if any(entry["action"] == "park" for entry in group):
-                self._lease.renew_soon()
+            self.on_reply(reply, entries)
 
-    def _send(self, client: redis.Redis, group: list[dict[str, Any]]) -> tuple[int, int]:
-        settled, refused = run(
-            client,
-            Script.SETTLE,
-            [self._lease.inflight_key, keys.DELAYED, keys.DEAD],
-            json.dumps(group),
-            keys.MAX_DEAD_JOBS,
-        )
-        return int(settled), int(refused)
+    def enqueue(self, pipeline: Pipeline) -> int:
+        """Put what waits into a pipeline; return how many entries, for :meth:`on_reply`, 0 = no command."""
+        if not self._entries:
+            return 0
+        entries, arguments = self._next_call()
+        enqueue(pipeline, Script.SETTLE, *arguments)
+        return entries
+
+    def on_reply(self, reply: Any, entries: int) -> set[str]:
+        """Take the answer to the first entries; return the lists that they have pushed to."""
+        if isinstance(reply, Exception):
+            log.error("settlements_refused_by_redis", waiting=len(self._entries), error=str(reply))
+            return set()
+        has_parked = False
+        for _ in range(entries):
+            has_parked |= self._entries.popleft()["action"] == "park"
+        settled, refused, *pushed_to = reply
+        self.settled += int(settled)
+        self.refused += int(refused)
+        if has_parked:
+            self._lease.renew_soon()
+        return {name.decode() for name in pushed_to}
+
+    def _next_call(self) -> tuple[int, tuple[list[str], str, int]]:
+        """Return how many entries the next call settles, its keys and its arguments."""
+        group = list(islice(self._entries, _MAX_ENTRIES_PER_CALL))
+        names = [self._lease.inflight_key, keys.DELAYED, keys.DEAD]
+        return len(group), (names, json.dumps(group), keys.MAX_DEAD_JOBS)
 
 
 def settlement(item: ClaimedItem, action: str) -> dict[str, Any]:
@@ -93,4 +108,6 @@ def settlement(item: ClaimedItem, action: str) -> dict[str, Any]:
 def failed_entry(item: ClaimedItem, kind: str, failure: Failure) -> dict[str, Any]:
     """Return the settlement of a failed job, with its report for the list of dead jobs."""
     report = {"kind": kind, "job_id": item.job_id, "attempts": item.attempts, **failure.to_dict()}
+    if item.place is not None:
+        report |= {"project": item.place.project, "stage": item.place.stage, "item": item.place.item}
     return {**settlement(item, "failed"), "report": json.dumps(report)}

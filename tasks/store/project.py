@@ -36,7 +36,7 @@ class Source:
     name: str
     """The path relative to the photo folder, with "/"; the image's name in every export."""
     path: str
-    """The absolute path of the file."""
+    """The path of the file: absolute, or relative to the store's root."""
 
     def __post_init__(self) -> None:
         """Refuse names that could leave an export's folder."""
@@ -92,7 +92,12 @@ class Project:
         if not self.exists():
             with plain_store_errors(self._store_root):
                 self._store_root.mkdir(parents=True, exist_ok=True)
-            self._replace(self._sources_file, sources_text)
+            # The first wins: two clients that choose one name at the same time must not mix their photos.
+            if not self._publish(self._sources_file, sources_text) and self._sources_differ(sources_text):
+                raise ProjectError(
+                    f"the name {self.id} is taken by other photos that were not submitted to the end; "
+                    "choose another name, or submit those"
+                )
             self._publish(self._project_file, project_text)
         self._check_same(json.loads(project_text))
 
@@ -177,6 +182,14 @@ class Project:
         """Return the quarantined items of one stage."""
         return {item for failed_stage, item, _ in self.failures() if failed_stage == stage}
 
+    def clear_failure(self, stage: str, item: str) -> bool:
+        """Let one quarantined item be tried again; False where it is not quarantined."""
+        path = self.path / "failures" / _file_name(f"{stage}\n{item}")
+        with plain_store_errors(self.path):
+            is_there = path.is_file()
+            path.unlink(missing_ok=True)
+        return is_there
+
     def clear_failures(self) -> None:
         """Let every quarantined item be tried again."""
         with plain_store_errors(self.path):
@@ -228,6 +241,9 @@ class Project:
                 f"the project that is there has other {' and other '.join(different)}; "
                 "resume it as it is, or choose another folder for these"
             )
+
+    def _sources_differ(self, wanted_text: str) -> bool:
+        return canonical_json(self._read(self._sources_file)) != wanted_text
 
     def _publish(self, path: Path, text: str) -> bool:
         with plain_store_errors(path):

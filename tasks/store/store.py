@@ -13,6 +13,7 @@ from tasks.errors import Failure, ItemError, ProjectError, Reason
 from tasks.store import publication
 from tasks.store.artefacts import Artefacts
 from tasks.store.canonical import Json
+from tasks.store.identity import identity_of
 from tasks.store.keys import ArtefactKey, is_name
 from tasks.store.photos import PhotoRecord, Photos
 from tasks.store.project import Project
@@ -47,6 +48,14 @@ class Store:
         with plain_store_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
 
+    def identity(self) -> str:
+        """Return what this store calls itself on every machine that sees it.
+
+        Raises:
+            StoreError: its folder is not there or cannot be written.
+        """
+        return identity_of(self.root)
+
     def project(self, project_id: str) -> Project:
         """Return a project, which need not exist yet.
 
@@ -69,12 +78,12 @@ class Store:
         return sorted(name for name in names if is_name(name) and self.project(name).exists())
 
     def resolve_source(self, path: str) -> Path:
-        """Return a source's real path, symbolic links followed.
+        """Return a source's real path, symbolic links followed; a relative one lies below the store.
 
         Raises:
             ItemError: it lies outside the import roots and the store.
         """
-        resolved = Path(path).resolve()
+        resolved = (self.root / path).resolve()
         roots = (*self.import_roots, self.root)
         if not any(resolved.is_relative_to(root.resolve()) for root in roots):
             raise ItemError(

@@ -20,7 +20,7 @@ from tests.integration.scripted_node import (
     waiting,
 )
 from worker import keys
-from worker.client import Client
+from worker.project_queue import ProjectQueue
 from worker.redis_scripts import Script, run
 
 PROJECT = keys.project("p")
@@ -302,7 +302,7 @@ def test_the_worst_batch_of_a_kind_is_kept(server: "redis.Redis", broker_url: st
     node = leased_node(server)
     node.settle(batch(100, 20), batch(1000, 50), batch(50, 40), batch(100, 79))
 
-    client = Client(broker_url.replace("redis+socket://", "unix://", 1))
+    client = ProjectQueue(broker_url.replace("redis+socket://", "unix://", 1))
     state = client.state("p")
     client.close()
     worst = {"batches": 4, "reserved_bytes": 50, "peak_bytes": 40, "worst_ratio": 0.8}
@@ -318,7 +318,7 @@ def test_round_amounts_are_read_back_as_they_were(
     start(server)
     leased_node(server).settle(batch(reserved_bytes, reserved_bytes))
 
-    client = Client(broker_url.replace("redis+socket://", "unix://", 1))
+    client = ProjectQueue(broker_url.replace("redis+socket://", "unix://", 1))
     state = client.state("p")
     client.close()
     assert (state.kinds["noop"]["reserved_bytes"], state.peak_bytes) == (reserved_bytes, reserved_bytes)

@@ -53,6 +53,42 @@ local function lease_is_live(leases, incarnation)
   return expiry and tonumber(expiry) >= now_ms()
 end
 
+local PREFIX = 'tiepoint:project:'
+-- A project's live state is forgotten this long after its last sign of life; its store is not.
+local PROJECT_TTL_SECONDS = 30 * 24 * 3600
+
+local function is_cancelled(project_id)
+  return redis.call('HGET', PREFIX .. project_id, 'state') == 'cancelled'
+end
+
+-- The place in a project that a message's headers name: project, stage, item; nil where they name none.
+local function place_of(payload)
+  local readable, message = pcall(cjson.decode, payload)
+  local headers = readable and type(message) == 'table' and message.headers
+  if type(headers) ~= 'table' then return nil end
+  for _, name in ipairs({'project', 'stage', 'item'}) do
+    if type(headers[name]) ~= 'string' then return nil end
+  end
+  return headers.project, headers.stage, headers.item
+end
+
+-- Counts an item out that leaves the queue without having run: its project was cancelled.
+local function drop_item(project_id, stage, item)
+  if redis.call('SREM', PREFIX .. project_id .. ':' .. stage .. ':todo', item) == 1 then
+    redis.call('HINCRBY', PREFIX .. project_id, 'outstanding', -1)
+  end
+end
+
+-- Puts a message that was claimed back in front of its list, unless its project was cancelled meanwhile.
+local function put_back(list, payload)
+  local project_id, stage, item = place_of(payload)
+  if project_id and is_cancelled(project_id) then
+    drop_item(project_id, stage, item)
+  else
+    redis.call('RPUSH', list, payload)
+  end
+end
+
 -- Gives back all that one incarnation holds; the oldest claim ends up next in line.
 local function restore_all(inflight, more_attempts, more_lost)
   local held = redis.call('HGETALL', inflight)
@@ -63,15 +99,19 @@ local function restore_all(inflight, more_attempts, more_lost)
   end
   table.sort(tags, function(a, b) return a > b end)
   for _, tag in ipairs(tags) do
-    redis.call('RPUSH', list_of(tag), bump(payloads[tag], more_attempts, more_lost))
+    put_back(list_of(tag), bump(payloads[tag], more_attempts, more_lost))
   end
   redis.call('DEL', inflight)
   return #tags
 end
 
-local PREFIX = 'tiepoint:project:'
--- A project's live state is forgotten this long after its last sign of life; its store is not.
-local PROJECT_TTL_SECONDS = 30 * 24 * 3600
+-- The lists that this call has pushed to, in no order. Redis does not tell a node of its own pushes.
+local pushed_to = {}
+local function names_of_pushed_lists()
+  local names = {}
+  for name in pairs(pushed_to) do names[#names + 1] = name end
+  return names
+end
 
 -- Pushes one job of a project unless it is in its stage's todo set already.
 local function push_job(job)
@@ -81,6 +121,7 @@ local function push_job(job)
   redis.call('HINCRBY', project, job.stage .. ':planned', 1)
   redis.call('HSETNX', project, job.stage .. ':started_ms', now_ms())
   redis.call('LPUSH', job.list, job.payload)
+  pushed_to[job.list] = true
   redis.call('EXPIRE', project .. ':' .. job.stage .. ':todo', PROJECT_TTL_SECONDS)
   redis.call('EXPIRE', project, PROJECT_TTL_SECONDS)
 end

@@ -24,7 +24,7 @@ end
 local due = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 200)
 for i = #due, 1, -1 do
   local list, payload = string.match(due[i], '^([^%z]*)%z(.*)$')
-  redis.call('RPUSH', list, payload)
+  put_back(list, payload)
   redis.call('ZREM', KEYS[3], due[i])
 end
 local next_due, wait_ms = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'), -1

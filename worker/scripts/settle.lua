@@ -6,9 +6,17 @@
 --   park           {attempts, delay_ms}
 --   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
 -- A tag that the lease no longer holds is refused: its message was given to somebody else.
--- Returns {settled, refused}.
+-- Returns {settled, refused, list, list, ...}: the lists that something was pushed to.
 local settled, refused = 0, 0
 local FINISHES = {done = true, failed = true, not_ready = true}
+
+-- What a cancelled project still had running is counted where it is done; nothing follows from it.
+local function finish_cancelled(entry)
+  drop_item(entry.project, entry.stage, entry.item)
+  if entry.action == 'done' then
+    redis.call('HINCRBY', PREFIX .. entry.project, entry.stage .. ':done', 1)
+  end
+end
 
 local function finish_item(entry)
   local project = PREFIX .. entry.project
@@ -44,6 +52,9 @@ end
 
 local function give_back(entry, payload)
   local text = bump(payload, entry.attempts or 0, 0, entry.estimate)
+  if entry.project and is_cancelled(entry.project) then
+    return drop_item(entry.project, entry.stage, entry.item)
+  end
   if entry.project and (entry.attempts or 0) > 0 then
     redis.call('HINCRBY', PREFIX .. entry.project, 'retried', 1)
   end
@@ -51,6 +62,7 @@ local function give_back(entry, payload)
     redis.call('ZADD', KEYS[2], now_ms() + entry.delay_ms, list_of(entry.tag) .. '\0' .. text)
   else
     redis.call('RPUSH', list_of(entry.tag), text)
+    pushed_to[list_of(entry.tag)] = true
   end
 end
 
@@ -64,7 +76,9 @@ for _, entry in ipairs(cjson.decode(ARGV[1])) do
     else
       settled = settled + 1
       redis.call('HDEL', KEYS[1], entry.tag)
-      if FINISHES[entry.action] then
+      if FINISHES[entry.action] and entry.project and is_cancelled(entry.project) then
+        finish_cancelled(entry)
+      elseif FINISHES[entry.action] then
         if entry.project then finish_item(entry) end
         if entry.report then
           redis.call('LPUSH', KEYS[3], entry.report)
@@ -76,4 +90,4 @@ for _, entry in ipairs(cjson.decode(ARGV[1])) do
     end
   end
 end
-return {settled, refused}
+return {settled, refused, unpack(names_of_pushed_lists())}

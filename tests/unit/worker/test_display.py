@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from worker.client import ProjectState, StageProgress
 from worker.display import RunDisplay, show_summary
+from worker.project_state import ProjectState, StageProgress
 
 BUSY = "WAIT CPU_PSI: CPU pressure 36 % >= 20 %"
 SUMMARY: dict[str, Any] = {

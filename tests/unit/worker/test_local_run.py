@@ -8,8 +8,8 @@ import pytest
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Source, Store
 from worker import tether
-from worker.client import PlanningFailure, ProjectState
 from worker.local_run import LocalOptions, RunError, _settings, _states_to_the_end
+from worker.project_state import PlanningFailure, ProjectState
 
 BROKER_URL = "redis+socket:///tmp/redis.sock"
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import redis
 
-from worker.client import Client, PlanningFailure, ProjectState, QueueError, StageProgress
+from worker.project_queue import ProjectQueue, QueueError
+from worker.project_state import PlanningFailure, ProjectState, StageProgress
 
 REPORT = {"kind": "pipeline.expand", "job_id": "1", "attempts": 3, "name": "plan", "reason": "internal_error"}
-CALLS: list[Callable[[Client], Any]] = [
+CALLS: list[Callable[[ProjectQueue], Any]] = [
     lambda client: client.start("main", until="model"),
     lambda client: client.state("main"),
     lambda client: client.waits_for("node"),
@@ -41,9 +42,9 @@ class FakeRedis:
         return 1
 
 
-def client_of(server: FakeRedis) -> Client:
+def client_of(server: FakeRedis) -> ProjectQueue:
     """Return a client of a fake server."""
-    client = Client("redis://127.0.0.1:1/0")
+    client = ProjectQueue("redis://127.0.0.1:1/0")
     client._redis = server  # type: ignore[assignment]
     return client
 
@@ -56,7 +57,9 @@ def state_of(**fields: str) -> ProjectState:
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("call", CALLS, ids=["start", "state", "waits_for"])
-def test_every_redis_error_becomes_the_clients_own(call: Callable[[Client], Any], error: Exception) -> None:
+def test_every_redis_error_becomes_the_clients_own(
+    call: Callable[[ProjectQueue], Any], error: Exception
+) -> None:
     """With the first one kept as its cause."""
     with pytest.raises(QueueError, match=f"the queue does not answer: {error}") as caught:
         call(client_of(FakeRedis(error=error)))

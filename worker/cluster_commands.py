@@ -1,0 +1,125 @@
+"""Holds the commands of a cluster: ``submit``, ``watch``, ``cancel``, ``retry``, ``explain``.
+
+Each validates, calls one method of :class:`worker.client.Client` and shows
+the result. ``status``, ``resume`` and ``export`` know both sorts of projects
+(:mod:`worker.project_commands`).
+"""
+
+import json
+import shlex
+from typing import Annotated
+
+import typer
+
+from worker.cluster_options import BrokerOption, StoreOption, cluster
+from worker.cluster_watch import end_of, watch_to_the_end
+from worker.command_endings import errors, interruptible, plain_errors, say
+from worker.command_options import (
+    Features,
+    FeaturesOption,
+    JsonOption,
+    LinkOption,
+    MaxFeaturesOption,
+    MaxImageSizeOption,
+    Pairs,
+    PairsOption,
+    PhotosArgument,
+    Until,
+    UntilOption,
+    project_parameters,
+)
+
+ProjectName = Annotated[str, typer.Argument(help="The project's name.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Stay and show the progress, to the end.")]
+NameOption = Annotated[str | None, typer.Option(help="The project's name [default: the folder's].")]
+JobOrProject = Annotated[str, typer.Argument(help="The project's name, or a job's id.")]
+
+
+def submit(
+    photos: PhotosArgument,
+    broker: BrokerOption = None,
+    store: StoreOption = None,
+    name: NameOption = None,
+    features: FeaturesOption = Features.ROOTSIFT,
+    pairs: PairsOption = Pairs.AUTO,
+    max_image_size: MaxImageSizeOption = 3200,
+    max_features: MaxFeaturesOption = 8192,
+    link: LinkOption = False,
+    until: UntilOption = Until.MODEL,
+    watch: WatchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a folder of photos to a cluster; the same photos again continue their project."""
+    parameters = project_parameters(
+        features, pairs, max_image_size_px=max_image_size, max_features=max_features
+    )
+    with (
+        plain_errors(),
+        interruptible("submit the same photos again to be sure"),
+        cluster(broker, store) as client,
+    ):
+        project_id = client.submit(photos, name=name, parameters=parameters, link=link, until=until.value)
+        if not client.nodes():
+            say("no worker is connected yet; the project waits for one")
+        if watch:
+            with interruptible(f"`tiepoint watch {shlex.quote(project_id)}` shows it again; it goes on"):
+                watch_to_the_end(client, project_id, errors)
+    if watch:
+        end_of(client, project_id, as_json=as_json)
+    elif as_json:
+        typer.echo(json.dumps({"project": project_id}))
+    else:
+        typer.echo(project_id)
+        say(f"submitted; `tiepoint watch {shlex.quote(project_id)}` shows how it goes")
+
+
+def watch(
+    project: ProjectName, broker: BrokerOption = None, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Show the progress of a project on a cluster, to its end."""
+    go_on = f"`tiepoint watch {shlex.quote(project)}` shows it again; the project goes on"
+    with plain_errors(), interruptible(go_on), cluster(broker, store) as client:
+        client.project(project)
+        watch_to_the_end(client, project, errors)
+    end_of(client, project, as_json=as_json)
+
+
+def cancel(
+    project: ProjectName, broker: BrokerOption = None, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Stop a project on a cluster; what it has finished stays, and `resume` goes on from there."""
+    with plain_errors(), interruptible("cancel again to be sure"), cluster(broker, store) as client:
+        done = client.cancel(project)
+    if as_json:
+        found = {"project": project, "removed": done.removed, "still_running": done.still_running}
+        typer.echo(json.dumps(found))
+        return
+    say(f"cancelled; {done.removed} waiting jobs removed; `tiepoint resume {shlex.quote(project)}` goes on")
+    if done.still_running:
+        say(f"{done.still_running} jobs are held by nodes that do not answer; their results change nothing")
+
+
+def retry(
+    project: JobOrProject, broker: BrokerOption = None, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Try failed items of a project on a cluster again, or one failed job."""
+    with plain_errors(), cluster(broker, store) as client:
+        project_id = client.retry(project)
+    if as_json:
+        typer.echo(json.dumps({"project": project_id}))
+    else:
+        say(f"started again; `tiepoint watch {shlex.quote(project_id)}` shows how it goes")
+
+
+def explain(
+    project: JobOrProject, broker: BrokerOption = None, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Say where a project on a cluster, or one of its jobs, is and why."""
+    with plain_errors(), cluster(broker, store) as client:
+        explanation = client.explain(project)
+    if as_json:
+        typer.echo(json.dumps(explanation.to_dict()))
+    else:
+        typer.echo(f"{explanation.subject}: {explanation.state}")
+        for sentence in explanation.sentences:
+            typer.echo(f"  {sentence}")

@@ -1,0 +1,54 @@
+"""Holds how commands name a cluster and its projects.
+
+Does not cover what they do with them.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worker.client import Client
+from worker.settings import Settings, WrongSettingError
+
+BrokerOption = Annotated[
+    str | None, typer.Option(help="URL of the cluster's queue [default: TIEPOINT_BROKER_URL].")
+]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(help="Root of the cluster's store, as this machine sees it [default: TIEPOINT_STORE]."),
+]
+
+
+def cluster(broker: str | None, store: Path | None) -> Client:
+    """Return a client of the cluster that the options, or else the environment, name.
+
+    Raises:
+        WrongSettingError: neither says which, or the store is not seen from here.
+    """
+    given = {"broker_url": broker, "store": store}
+    settings = Settings.checked(**{name: value for name, value in given.items() if value is not None})
+    if "broker_url" not in settings.model_fields_set:
+        raise WrongSettingError("which queue? name it with --broker or TIEPOINT_BROKER_URL")
+    if "store" not in settings.model_fields_set:
+        raise WrongSettingError("which store? name it with --store or TIEPOINT_STORE")
+    if not settings.store.is_dir():
+        raise WrongSettingError(
+            f"{settings.store} is not a folder on this machine; the store is a folder that this machine and "
+            "all nodes see: mount it here, or name another with --store"
+        )
+    return Client(settings.broker_url, settings.store, kind_modules=settings.kind_modules)
+
+
+def store_of_cluster(project: str, store: Path | None) -> Path | None:
+    """Return the store whose project is meant; None where it is a folder of its own.
+
+    With ``--store`` it is a project of that store. Without, a folder is a
+    folder, and any other plain name a project of the store in the environment.
+    """
+    if store is not None:
+        return store
+    if Path(project).exists() or Path(project).name != project:
+        return None
+    settings = Settings.checked()
+    return settings.store if "store" in settings.model_fields_set else None

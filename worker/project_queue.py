@@ -1,0 +1,200 @@
+"""Starts, watches and stops projects on a queue: the client's side of Redis.
+
+Does not cover the store (:mod:`worker.submission`) nor the command line.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import redis
+
+from tasks.catalog import STAGES
+from tasks.expand import PLAN_STAGE, ExpandPayload, expand_job
+from worker import keys
+from worker.connections import plain_client
+from worker.envelope import to_push
+from worker.live_nodes import LiveNode, read_node
+from worker.project_state import ProjectState, read_state
+from worker.redis_scripts import Script, run
+
+_STRETCH = 500
+"""Messages that one call looks at: a cancellation never holds up Redis for long."""
+
+
+class QueueError(Exception):
+    """The queue did not answer, or not as it should; the text says how."""
+
+
+class ProjectQueue:
+    """Talks to one queue; every method but ``close`` raises QueueError where it does not answer."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._redis = plain_client(redis_url)
+
+    def start(self, project_id: str, *, until: str) -> bool:
+        """Start or resume a project whose store is ready; False where it is running already."""
+        first = to_push(expand_job(ExpandPayload.model_validate({"project": project_id, "until": until})))
+        with queue_errors():
+            started = run(
+                self._redis,
+                Script.START_PROJECT,
+                [keys.project(project_id)],
+                json.dumps(first),
+                json.dumps([PLAN_STAGE, *STAGES]),
+                "until",
+                until,
+            )
+        return bool(started)
+
+    def state(self, project_id: str) -> ProjectState:
+        """Read a project's live state."""
+        with queue_errors():
+            return read_state(_texts(self._redis.hgetall(keys.project(project_id))))
+
+    def until(self, project_id: str) -> str | None:
+        """Return the last phase that a project was started for; None where the queue does not know it."""
+        with queue_errors():
+            value = self._redis.hget(keys.project(project_id), "until")
+        return _text(value) if value else None
+
+    def waits_for(self, node_name: str) -> str:
+        """Return what a node waits for, in its own words; empty while it works."""
+        with queue_errors():
+            value = self._redis.hget(keys.node(node_name), "waits_for")
+        return _text(value) if value else ""
+
+    def nodes(self) -> list[LiveNode]:
+        """Return the nodes whose lease lives, sorted by name."""
+        with queue_errors():
+            now_ms = _server_ms(self._redis)
+            live = cast("list[bytes]", self._redis.zrangebyscore(keys.LEASES, now_ms, "+inf"))
+            leases = [_text(lease) for lease in live]
+            names = sorted({lease.rpartition("|")[0] for lease in leases})
+            entries = [(name, _texts(self._redis.hgetall(keys.node(name)))) for name in names]
+        return [read_node(name, fields) for name, fields in entries if fields]
+
+    # -- Cancelling ---------------------------------------------------------------------
+
+    def cancel(self, project_id: str, kinds: list[str]) -> tuple[str, int]:
+        """Cancel a running project and take its waiting messages out of the queues.
+
+        Returns the state it was in and the number of messages removed; in any
+        other state than ``running`` (or ``cancelled``: finish what another
+        call began) nothing is changed. What runs goes on, see :meth:`running`.
+        """
+        with queue_errors():
+            before = _text(run(self._redis, Script.CANCEL_PROJECT, [keys.project(project_id)]))
+            if before not in {"running", "cancelled"}:
+                return before, 0
+            # In the direction in which messages move, so that none is missed: delayed ones come back
+            # to their lists, heads are set aside from there.
+            removed = self._cancel_in_set(keys.DELAYED, project_id)
+            for kind in kinds:
+                removed += sum(self._cancel_in_list(name, project_id) for name in keys.queue_lists(kind))
+                removed += self._cancel_in_set(keys.large(kind), project_id)
+        return before, removed
+
+    def _cancel_in_list(self, name: str, project_id: str) -> int:
+        first, removed = 0, 0
+        looked_at: int
+        gone: int
+        while True:
+            looked_at, gone = run(self._redis, Script.CANCEL_LIST, [name], project_id, first, _STRETCH)
+            removed += gone
+            first += looked_at - gone
+            if not looked_at:
+                return removed
+
+    def _cancel_in_set(self, name: str, project_id: str) -> int:
+        cursor, removed = b"0", 0
+        gone: int
+        while True:
+            cursor, gone = run(self._redis, Script.CANCEL_SET, [name], project_id, cursor, _STRETCH)
+            removed += gone
+            if cursor == b"0":
+                return removed
+
+    def running(self, project_id: str) -> dict[str, str]:
+        """Return the node of each job of a project that a node holds, by job id."""
+        with queue_errors():
+            return {
+                str(headers["id"]): node
+                for node, payload in self.held()
+                if (headers := headers_of(payload)).get("project") == project_id and headers.get("id")
+            }
+
+    def held(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the node and the text of every message that is claimed and not settled."""
+        for lease in cast("list[bytes]", self._redis.zrange(keys.LEASES, 0, -1)):
+            incarnation = _text(lease)
+            for _, payload in self._redis.hscan_iter(keys.inflight(incarnation), count=_STRETCH):
+                yield incarnation.rpartition("|")[0], payload
+
+    # -- Waiting and failed jobs --------------------------------------------------------
+
+    def waiting_in(self, name: str) -> Iterator[bytes]:
+        """Yield the messages of a list, the next in line first."""
+        end = -1
+        while stretch := cast("list[bytes]", self._redis.lrange(name, end - _STRETCH + 1, end)):
+            yield from reversed(stretch)
+            end -= _STRETCH
+
+    def length(self, name: str) -> int:
+        """Return how many messages a list holds."""
+        return int(self._redis.llen(name))
+
+    def parked_in(self, name: str) -> Iterator[tuple[bytes, float]]:
+        """Yield text and score of the messages of a zset (the delayed ones, a large set)."""
+        for entry, score in self._redis.zscan_iter(name, count=_STRETCH):
+            yield entry.partition(b"\0")[2], score
+
+    def dead(self) -> Iterator[dict[str, Any]]:
+        """Yield the reports of failed jobs, newest first."""
+        with queue_errors():
+            for first in range(0, keys.MAX_DEAD_JOBS, _STRETCH):
+                reports = cast("list[bytes]", self._redis.lrange(keys.DEAD, first, first + _STRETCH - 1))
+                yield from (json.loads(report) for report in reports)
+                if not reports:
+                    return
+
+    def server_ms(self) -> int:
+        """Return the server's time in milliseconds."""
+        with queue_errors():
+            return _server_ms(self._redis)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._redis.close()
+
+
+@contextmanager
+def queue_errors() -> Iterator[None]:
+    """Turn whatever Redis raises into :class:`QueueError`."""
+    try:
+        yield
+    except redis.RedisError as error:
+        raise QueueError(f"the queue does not answer: {error}") from error
+
+
+def headers_of(payload: bytes) -> dict[str, Any]:
+    """Return a message's headers; none where it cannot be read."""
+    try:
+        headers = json.loads(payload)["headers"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    return headers if isinstance(headers, dict) else {}
+
+
+def _server_ms(client: redis.Redis) -> int:
+    seconds, microseconds = client.time()
+    return seconds * 1000 + microseconds // 1000
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _texts(stored: Any) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in stored.items()}
