@@ -12,6 +12,7 @@ from tasks.kind import Kind
 _MODULES = (
     "tasks.import_images",
     "tasks.features",
+    "tasks.visual_index",
     "tasks.pairs",
     "tasks.matching",
     "tasks.verification",
@@ -19,7 +20,7 @@ _MODULES = (
     "tasks.reconstruction",
     "tasks.expand",
 )
-STAGES = ("import", "features", "pairs", "match", "verify", "tracks", "model")
+STAGES = ("import", "features", "index", "pairs", "match", "verify", "tracks", "model")
 
 
 def load_kinds(extra_modules: Sequence[str] = ()) -> dict[str, Kind]:

@@ -15,6 +15,7 @@ from tasks.feature_memory import ESTIMATES, features_estimate
 from tasks.feature_sets import FEATURE_KINDS, features_key
 from tasks.features import FeaturePayload
 from tasks.import_images import IMPORT_KIND, ImportPayload
+from tasks.index_memberships import is_indexed
 from tasks.inputs import read_photo_record
 from tasks.kind import Job
 from tasks.pair_jobs import (
@@ -24,15 +25,20 @@ from tasks.pair_jobs import (
     project_verification_key,
     verification_job,
 )
-from tasks.pairs import images_for_pairing, pairing_of, pairs_job
+from tasks.pairing import images_for_pairing, pairing_of
+from tasks.pairs import pairs_estimate, pairs_job
+from tasks.proposals import Proposals
 from tasks.reconstruction import model_job, model_key
 from tasks.store import Project, ProjectImage, Source, Store
 from tasks.tracks import tracks_job, tracks_key
 from tasks.verification import inlier_edge_count
+from tasks.visual_index import index_job
 
-Phase = Literal["import", "features", "matching", "tracks", "model"]
+Phase = Literal["import", "features", "index", "matching", "tracks", "model"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-"""Barriers stand between phases; within `matching` a pair goes from generation to verification on its own."""
+"""Barriers stand between phases; within `matching` a pair goes from generation to verification on its own.
+
+`index` has jobs only where pairs come from the visual index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,18 +179,33 @@ def features_job(store: Store, project: Project, image: ProjectImage) -> Job:
     )
 
 
+def _index_sources(view: ProjectView, start: int) -> Iterator[SourceJobs]:
+    pairing = pairing_of(view.project)
+    if not pairing.uses_index:
+        return
+    for image in pairing.images[start:]:
+        digest = pairing.indexed.get(image.content)
+        if digest is None or is_indexed(view.store, digest):
+            yield _NOTHING
+        else:
+            yield SourceJobs(jobs=[index_job(view.project, image.content)])
+
+
 def _matching_sources(view: ProjectView, start: int) -> Iterator[SourceJobs]:
     pairing = pairing_of(view.project)
+    proposals = Proposals(view.store, pairing)
+    estimate = pairs_estimate(pairing)
     for image in pairing.images[start:]:
-        if view.has_failed("pairs", image.content):
+        content = image.content
+        if view.has_failed("pairs", content):
             yield _NOTHING
-            continue
-        partners = pairing.partners(image.content)
-        if view.store.has(pairing.key(image.content)):
-            jobs = [job for right in partners if (job := _open_pair(view, image.content, right)) is not None]
+        elif proposals.are_published(content):
+            owned = proposals.owned_pairs(content)
+            jobs = [job for pair in owned if (job := _open_pair(view, *pair)) is not None]
             yield SourceJobs(jobs=jobs, weight=len(jobs))
         else:
-            yield SourceJobs(jobs=[pairs_job(view.project, image.content)], weight=1 + len(partners))
+            job = pairs_job(view.project, content, estimate)
+            yield SourceJobs(jobs=[job], weight=1 + pairing.most_partners(content))
 
 
 def _open_pair(view: ProjectView, left: str, right: str) -> Job | None:
@@ -236,6 +257,7 @@ def _has_model(store: Store, project: Project) -> bool:
 _SOURCES: Mapping[Phase, Callable[[ProjectView, int], Iterator[SourceJobs]]] = {
     "import": _import_sources,
     "features": _feature_sources,
+    "index": _index_sources,
     "matching": _matching_sources,
     "tracks": _track_sources,
     "model": _model_sources,

@@ -1,190 +1,220 @@
-"""Holds the kind ``candidate_pair.generate``: which images are matched with which.
+"""Holds the kind ``candidate_pair.generate``: each image proposes the images it is matched with.
 
-How a pair's matching job looks is in :mod:`tasks.pair_jobs`.
+By what is decided in :mod:`tasks.pairing`; how a pair's matching job looks in :mod:`tasks.pair_jobs`.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
 
 import numpy as np
 
 from governor.model import Estimate, Grant
-from tasks.estimate_forms import EstimateForms
+from tasks.errors import MissingArtefactError
 from tasks.inputs import read_input
-from tasks.kind import Done, Job, Kind, Outcome, Payload
-from tasks.old_estimates import OLD_ESTIMATES
+from tasks.kind import Done, Job, Kind, NotReady, Outcome, Payload
 from tasks.pair_jobs import MATCH_STAGE, VERIFY_STAGE, Content, match_job, pair_item, project_verification_key
-from tasks.parameters import PairParameters
-from tasks.store import ArtefactKey, Project, ProjectImage, Store, artefact_key, canonical_json
+from tasks.pairing import PAIRS_KIND, PAIRS_VERSION, Pairing, images_for_pairing, pairing_of, pairs_key
+from tasks.participants import single_threaded_libraries
+from tasks.proposals import CONTENT_BYTES, PAIRS_STAGE, PARTNERS_ARRAY, candidate_pairs
+from tasks.retrieval import VisualIndex
+from tasks.spatial import Positions, neighbours, read_positions
+from tasks.store import Project, Store
 
-PAIRS_KIND = "candidate_pair.generate"
-PAIRS_VERSION = 1
-PAIRS_STAGE = "pairs"
-FEATURES_STAGE = "features"
+__all__ = [
+    "Pairing",
+    "PairsPayload",
+    "candidate_pairs",
+    "images_for_pairing",
+    "pairing_of",
+    "pairs_estimate",
+    "pairs_job",
+    "pairs_key",
+    "run_pairs",
+]
 
-_CONTENT_BYTES = 32
+SOURCES_PER_THREAD = 2
+MAX_WINDOW_SOURCES = 24
 
 
 class PairsPayload(Payload):
-    """Generate the pairs that one image of a project owns."""
+    """Generate the pairs that one image of a project proposes."""
 
     project: str
     image: Content
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairing:
-    """Which images of a project are paired: a pure function of the images and parameters.
-
-    A pair belongs to the image with the smaller id (content hash), whatever
-    the strategy; so every pair comes from one source, once.
-    """
-
-    images: tuple[ProjectImage, ...]
-    """Sorted by name; the order that `sequential` follows."""
-    parameters: PairParameters
-
-    def key(self, content: str) -> ArtefactKey:
-        """Return the name of the pairs that an image owns."""
-        return artefact_key(PAIRS_KIND, PAIRS_VERSION, self.parameters, (content, self._manifest_sha256))
-
-    def partners(self, content: str) -> list[str]:
-        """Return the ids of the right images of the pairs that an image owns, sorted."""
-        position = self._positions[content]
-        others = {self.images[other].content for other in self._positions_paired_with(position)}
-        return sorted(other for other in others if other > content)
-
-    def __contains__(self, content: str) -> bool:
-        """Tell whether an image takes part."""
-        return content in self._positions
-
-    def _positions_paired_with(self, position: int) -> Iterator[int]:
-        if self.parameters.strategy != "sequential":
-            yield from range(len(self.images))
-            return
-        for distance in self._distances:
-            yield from (p for p in (position - distance, position + distance) if 0 <= p < len(self.images))
-
-    @cached_property
-    def _distances(self) -> tuple[int, ...]:
-        """How many images apart the images of a sequential pair are.
-
-        All of 1..window, then window * 2, 4, 8, ... to the length of the
-        sequence: few pairs, but an old place that is seen again is met.
-        """
-        window, count = self.parameters.window, len(self.images)
-        doubled = takewhile(lambda distance: distance < count, (window << step for step in range(1, 64)))
-        near = range(1, min(window, count - 1) + 1)
-        return (*near, *doubled) if self.parameters.loop_steps else tuple(near)
-
-    @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {image.content: position for position, image in enumerate(self.images)}
-
-    @cached_property
-    def _manifest_sha256(self) -> str:
-        contents = [image.content for image in self.images]
-        return hashlib.sha256(canonical_json(contents).encode()).hexdigest()
+def pairs_estimate(pairing: Pairing) -> Estimate:
+    """Return what generating pairs among so many images needs."""
+    return KINDS[0].estimate
 
 
-def images_for_pairing(project: Project) -> tuple[ProjectImage, ...]:
-    """Return the project's images that have features, sorted by name."""
-    failed = project.failed_items(FEATURES_STAGE)
-    return tuple(image for image in project.images() if image.content not in failed)
-
-
-def pairing_of(project: Project) -> Pairing:
-    """Return how the images of a project are paired as it stands now."""
-    return Pairing(images=images_for_pairing(project), parameters=project.parameters.pairs)
-
-
-def pairs_key(project: Project, content: str) -> ArtefactKey:
-    """Return the name of the pairs of one image; for many images ask one :class:`Pairing`."""
-    return pairing_of(project).key(content)
-
-
-def candidate_pairs(store: Store, project: Project) -> list[tuple[str, str]]:
-    """Return all generated pairs (left id, right id) of a project, sorted.
-
-    Those of an image whose generation has failed for good are left out.
-
-    Raises:
-        MissingArtefactError: the pairs of an image are not (any longer) there.
-    """
-    pairing = pairing_of(project)
-    failed = project.failed_items(PAIRS_STAGE)
-    return sorted(
-        (image.content, bytes(row).hex())
-        for image in pairing.images
-        if image.content not in failed
-        for row in read_input(store, pairing.key(image.content)).arrays["right"]
-    )
-
-
-def pairs_job(project: Project, content: str) -> Job:
-    """Return the job that generates one image's pairs."""
+def pairs_job(project: Project, content: str, estimate: Estimate | None = None) -> Job:
+    """Return the job that generates one image's pairs; ``estimate`` where the default does not fit."""
     return Job(
         kind=PAIRS_KIND,
         payload=PairsPayload(project=project.id, image=content).model_dump(mode="json"),
         project=project.id,
         stage=PAIRS_STAGE,
         item=content,
+        estimate=estimate,
     )
 
 
 def run_pairs(payloads: Sequence[PairsPayload], grant: Grant, store: Store) -> Iterator[Outcome]:
-    """Publish each image's pairs as ``right``: uint8 (P, 32), the partners' content hashes, sorted.
+    """Publish each image's proposals as ``partners``: uint8 (P, 32), content hashes, sorted.
 
-    Follow-ups are the matching jobs of pairs that are neither verified nor
-    failed. The known strategies only count positions, so one source at a time
-    is made on this thread, whatever the grant.
+    The index is asked for a window of sources at a time: at most two per
+    granted thread and 24 in all; this thread publishes them, in order.
+    Follow-ups are the matching jobs of those pairs that certainly belong to
+    the source (see :mod:`tasks.proposals`) and are neither verified nor failed.
     """
-    _ = grant
-    states: dict[str, _ProjectState] = {}
-    for payload in payloads:
-        if payload.project not in states:
-            states[payload.project] = _ProjectState.read(store.project(payload.project))
-        yield _generate(payload.image, states[payload.project], store)
+    sources: dict[str, _Sources] = {}
+    window_size = _window_sources(grant)
+    for start in range(0, len(payloads), window_size):
+        window = payloads[start : start + window_size]
+        try:
+            with single_threaded_libraries():
+                found = _propose_window(window, sources, grant.cpu_threads, store)
+        except MissingArtefactError as error:
+            yield from (NotReady(cause=str(error)) for _ in window)
+            continue
+        for payload in window:
+            yield _publish(payload.image, found[payload], sources[payload.project])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ProjectState:
+def _window_sources(grant: Grant) -> int:
+    return min(SOURCES_PER_THREAD * grant.cpu_threads, MAX_WINDOW_SOURCES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sources:
     """What a batch reads of a project, once."""
 
     project: Project
+    store: Store
     pairing: Pairing
     failed_pairs: frozenset[str] = field(default_factory=frozenset)
 
     @classmethod
-    def read(cls, project: Project) -> "_ProjectState":
+    def of(cls, project: Project, store: Store) -> "_Sources":
         failed = project.failed_items(MATCH_STAGE) | project.failed_items(VERIFY_STAGE)
-        return cls(project=project, pairing=pairing_of(project), failed_pairs=frozenset(failed))
+        return cls(project=project, store=store, pairing=pairing_of(project), failed_pairs=frozenset(failed))
+
+    @cached_property
+    def index(self) -> VisualIndex:
+        """The visual index of the project's images."""
+        return VisualIndex.of(self.store, tuple(self.pairing.indexed.values()))
+
+    @cached_property
+    def indexed(self) -> tuple[str, ...]:
+        """The image of each set of the index."""
+        return tuple(self.pairing.indexed)
+
+    @cached_property
+    def positions(self) -> Positions:
+        """Where the images were taken."""
+        return read_positions(self.store, self.pairing.by_id)
+
+    @cached_property
+    def place_of(self) -> dict[str, int]:
+        """The place of each image in the order of ids."""
+        return {content: place for place, content in enumerate(self.pairing.by_id)}
+
+    def published(self, content: str) -> set[str] | None:
+        """Return what an image has proposed before; None where it has not."""
+        key = self.pairing.key(content)
+        if not self.store.has(key):
+            return None
+        return {bytes(row).hex() for row in read_input(self.store, key).arrays[PARTNERS_ARRAY]}
 
 
-def _generate(content: str, state: _ProjectState, store: Store) -> Done:
-    if content not in state.pairing:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proposed:
+    """What an image proposes; ``is_new`` unless that was published before."""
+
+    partners: set[str]
+    is_new: bool = True
+
+
+def _propose_window(
+    window: Sequence[PairsPayload], sources: dict[str, _Sources], threads: int, store: Store
+) -> dict[PairsPayload, _Proposed | None]:
+    """Return what the images of a window propose; None for one that takes no part."""
+    found: dict[PairsPayload, _Proposed | None] = {}
+    for project in sorted({payload.project for payload in window}):
+        if project not in sources:
+            sources[project] = _Sources.of(store.project(project), store)
+        own = [payload for payload in window if payload.project == project]
+        proposed = _propose([payload.image for payload in own], sources[project], threads)
+        found.update({payload: proposed.get(payload.image) for payload in own})
+    return found
+
+
+def _propose(contents: Sequence[str], of: _Sources, threads: int) -> dict[str, _Proposed]:
+    """Return what those of some images propose that take part."""
+    proposed: dict[str, _Proposed] = {}
+    for content in contents:
+        if content in of.pairing:
+            published = of.published(content)
+            proposed[content] = (
+                _Proposed(partners=set(of.pairing.partners_by_name(content)))
+                if published is None
+                else _Proposed(partners=published, is_new=False)
+            )
+    new = {content: found.partners for content, found in proposed.items() if found.is_new}
+    if of.pairing.uses_index:
+        _add_alike(new, of, threads)
+    if of.pairing.uses_positions:
+        _add_near(new, of)
+    return proposed
+
+
+def _add_alike(new: dict[str, set[str]], of: _Sources, threads: int) -> None:
+    """Add the images that resemble each most."""
+    sources = [content for content in new if content in of.pairing.indexed]
+    if not sources:
+        return
+    places = [of.indexed.index(content) for content in sources]
+    alike = of.index.neighbours(places, of.pairing.parameters.top_k, threads)
+    for content, found in zip(sources, alike, strict=True):
+        new[content].update(of.indexed[neighbour.position] for neighbour in found)
+
+
+def _add_near(new: dict[str, set[str]], of: _Sources) -> None:
+    """Add the images that were taken nearest to each."""
+    parameters = of.pairing.parameters
+    for content, partners in new.items():
+        near = neighbours(
+            of.positions,
+            of.place_of[content],
+            most=parameters.neighbours,
+            max_distance_m=parameters.max_distance_m,
+        )
+        partners.update(of.pairing.by_id[place] for place in near)
+
+
+def _publish(content: str, proposed: _Proposed | None, of: _Sources) -> Done:
+    if proposed is None:
         return Done(recorded_items=0)
-    key = state.pairing.key(content)
-    partners = state.pairing.partners(content)
-    is_new = not store.has(key)
-    if is_new:
+    partners = sorted(proposed.partners)
+    if proposed.is_new:
         hashes = np.frombuffer(bytes.fromhex("".join(partners)), np.uint8)
-        store.publish(key, {"right": hashes.reshape(-1, _CONTENT_BYTES)}, {"left": content})
+        arrays = {PARTNERS_ARRAY: hashes.reshape(-1, CONTENT_BYTES)}
+        of.store.publish(of.pairing.key(content), arrays, {"image": content})
+    # A partner with a smaller id may propose the pair itself; if it does not, the planner matches it.
     jobs = tuple(
-        match_job(state.project, content, right)
-        for right in partners
-        if _is_open(content, right, state, store)
+        match_job(of.project, content, other)
+        for other in partners
+        if content < other and _is_open(content, other, of)
     )
-    return Done(recorded_items=len(partners) if is_new else 0, follow_ups=jobs)
+    return Done(recorded_items=len(partners) if proposed.is_new else 0, follow_ups=jobs)
 
 
-def _is_open(left: str, right: str, state: _ProjectState, store: Store) -> bool:
-    if pair_item(left, right) in state.failed_pairs:
+def _is_open(left: str, right: str, of: _Sources) -> bool:
+    if pair_item(left, right) in of.failed_pairs:
         return False
-    return not store.has(project_verification_key(state.project, left, right))
+    return not of.store.has(project_verification_key(of.project, left, right))
 
 
 KINDS = (
@@ -200,8 +230,8 @@ KINDS = (
             cpu_threads=12,
             io_slots=1,
         ),
-        forms=EstimateForms(old=OLD_ESTIMATES[PAIRS_KIND]),
         payload=PairsPayload,
         run=run_pairs,
+        window=_window_sources,
     ),
 )

@@ -5,12 +5,29 @@ of the artefacts it leads to, so a changed default is a changed name, never a
 silent reuse.
 """
 
-from typing import Literal
+from typing import Annotated, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Extractor = Literal["rootsift", "sift", "orb"]
-PairStrategy = Literal["auto", "exhaustive", "sequential"]
+PairStrategy = Literal["auto", "exhaustive", "retrieval", "sequential", "spatial"]
+PAIR_STRATEGIES: tuple[PairStrategy, ...] = get_args(PairStrategy)
+
+
+def canonical_strategies(text: str) -> str:
+    """Return a union of pair strategies in its one form: each once, sorted, joined by commas.
+
+    Raises:
+        ValueError: a name that there is not, none at all, or `auto` joined with others.
+    """
+    names = {name.strip() for name in text.split(",")}
+    unknown = sorted(names - set(PAIR_STRATEGIES))
+    if unknown:
+        known = ", ".join(PAIR_STRATEGIES)
+        raise ValueError(f"{unknown[0]!r} is no pair strategy; there are {known}, and unions such as a,b")
+    if "auto" in names and len(names) > 1:
+        raise ValueError("auto chooses by itself and cannot be joined with others; leave it out")
+    return ",".join(sorted(names))
 
 
 class Parameters(BaseModel):
@@ -31,11 +48,23 @@ class FeatureParameters(Parameters):
 class PairParameters(Parameters):
     """Which images are matched with which."""
 
-    strategy: PairStrategy = "auto"
+    strategy: Annotated[str, AfterValidator(canonical_strategies)] = "auto"
+    """One of PAIR_STRATEGIES, or several joined by commas: what any of them proposes is matched."""
+    top_k: int = Field(default=64, ge=1, le=4096)
+    """`retrieval`: how many images each image is paired with, those that resemble it most."""
+    neighbours: int = Field(default=50, ge=1, le=4096)
+    """`spatial`: how many images each image is paired with, those taken nearest to it..."""
+    max_distance_m: float = Field(default=100.0, gt=0.0, allow_inf_nan=False)
+    """...and within this distance; altitude is ignored."""
     window: int = Field(default=10, ge=1, le=1000)
     """`sequential`: how many following images each image is paired with."""
     loop_steps: bool = True
     """`sequential`: also pair at doubling distances beyond the window."""
+
+    @property
+    def strategies(self) -> frozenset[PairStrategy]:
+        """Return the strategies as a set."""
+        return frozenset(cast("PairStrategy", name) for name in self.strategy.split(","))
 
 
 class MatchParameters(Parameters):

@@ -5,12 +5,14 @@ again. Does not cover what only the queue knows (batches, retries, durations).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from tasks.errors import CorruptArtefactError, MissingArtefactError
 from tasks.feature_sets import features_key
 from tasks.pair_jobs import pair_item, project_verification_key
-from tasks.pairs import images_for_pairing, pairing_of
+from tasks.pairing import images_for_pairing, pairing_of
+from tasks.proposals import PARTNERS_ARRAY, Proposals
 from tasks.reconstruction import model_report
 from tasks.store import ArtefactKey, Project, Store
 from tasks.tracks import tracks_key
@@ -48,11 +50,12 @@ def _feature_count(store: Store, project: Project) -> int:
 def _pair_counts(store: Store, project: Project) -> dict[str, int]:
     pairing = pairing_of(project)
     failed = {item for stage, item, _ in project.failures() if stage in {"match", "verify"}}
+    proposals = Proposals(store, pairing)
     pairs = [
-        (image.content, right)
-        for image in pairing.images
-        if _rows(store, pairing.key(image.content), "right") > 0
-        for right in pairing.partners(image.content)
+        pair
+        for content in (image.content for image in pairing.images)
+        if _rows(store, pairing.key(content), PARTNERS_ARRAY) > 0
+        for pair in _unless_damaged(partial(proposals.owned_pairs, content)) or ()
     ]
     verified = sum(
         _rows(store, project_verification_key(project, *pair), "inliers") > 0

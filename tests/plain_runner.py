@@ -10,20 +10,41 @@ from pathlib import Path
 from typing import Any
 
 from governor.model import Estimate, Grant
-from tasks import features, import_images, matching, pairs, reconstruction, tracks, verification
+from tasks import (
+    features,
+    import_images,
+    matching,
+    pairs,
+    reconstruction,
+    tracks,
+    verification,
+    visual_index,
+)
 from tasks.feature_sets import FEATURE_KINDS
 from tasks.kind import Done, Failed, Job, Kind, Needs, NotReady, Outcome
-from tasks.pairs import images_for_pairing, pairs_job
+from tasks.pair_jobs import match_job
+from tasks.pairing import pairing_of
+from tasks.pairs import pairs_estimate, pairs_job
 from tasks.parameters import ProjectParameters
 from tasks.reconstruction import model_job
 from tasks.store import Project, Source, Store
 from tasks.tracks import tracks_job, tracks_key, tracks_sha256
-from tasks.verification import VerifiedPair, inlier_edge_count, verified_pairs
+from tasks.verification import VerifiedPair, inlier_edge_count, verifiable_pairs, verified_pairs
+from tasks.visual_index import index_job
 
 PROJECT_ID = "plain"
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for module in (import_images, features, pairs, matching, verification, tracks, reconstruction)
+    for module in (
+        import_images,
+        features,
+        visual_index,
+        pairs,
+        matching,
+        verification,
+        tracks,
+        reconstruction,
+    )
     for kind in module.KINDS
 }
 
@@ -107,8 +128,10 @@ def run_plain(
     run = _Run(store=store, project=project, threads=threads, max_batch=max_batch, map_batches=map_batches)
     _run_jobs(run, [_import_job(project, source) for source in sources])
     _run_jobs(run, [_features_job(project, image.content) for image in project.images()])
-    match_jobs = _run_jobs(run, [pairs_job(project, image.content) for image in images_for_pairing(project)])
-    verify_jobs = _run_jobs(run, match_jobs)
+    _run_jobs(run, _index_jobs(project))
+    _run_jobs(run, _pairs_jobs(project))
+    # All of them, not the follow-ups: those leave a pair that only its larger image proposes to the planner.
+    verify_jobs = _run_jobs(run, [match_job(project, *pair) for pair in verifiable_pairs(store, project)])
     _run_jobs(run, verify_jobs)
     _run_jobs(run, [tracks_job(project, inlier_edge_count(store, project))])
     if with_model:
@@ -131,6 +154,16 @@ def _features_job(project: Project, content: str) -> Job:
     }
     kind = FEATURE_KINDS[parameters.extractor]
     return Job(kind=kind, payload=payload, project=project.id, stage="features", item=content)
+
+
+def _index_jobs(project: Project) -> list[Job]:
+    pairing = pairing_of(project)
+    return [index_job(project, content) for content in pairing.indexed] if pairing.uses_index else []
+
+
+def _pairs_jobs(project: Project) -> list[Job]:
+    pairing = pairing_of(project)
+    return [pairs_job(project, image.content, pairs_estimate(pairing)) for image in pairing.images]
 
 
 def _run_jobs(run: _Run, jobs: Sequence[Job]) -> list[Job]:

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tasks.expand import PHASES
-from tasks.parameters import FeatureParameters, PairParameters, ProjectParameters
+from tasks.parameters import FeatureParameters, PairParameters, ProjectParameters, canonical_strategies
 
 
 class Features(StrEnum):
@@ -23,11 +22,13 @@ class Features(StrEnum):
 
 
 class Pairs(StrEnum):
-    """Which images are matched with which."""
+    """Which images are matched with which; all but `auto` may be joined by commas."""
 
     AUTO = "auto"
     EXHAUSTIVE = "exhaustive"
+    RETRIEVAL = "retrieval"
     SEQUENTIAL = "sequential"
+    SPATIAL = "spatial"
 
 
 class Profile(StrEnum):
@@ -40,11 +41,24 @@ class Profile(StrEnum):
 class Until(StrEnum):
     """The last phase to run."""
 
-    IMPORT = PHASES[0]
-    FEATURES = PHASES[1]
-    MATCHING = PHASES[2]
-    TRACKS = PHASES[3]
-    MODEL = PHASES[4]
+    IMPORT = "import"
+    FEATURES = "features"
+    INDEX = "index"
+    MATCHING = "matching"
+    TRACKS = "tracks"
+    MODEL = "model"
+
+
+def read_pairs(text: str) -> str:
+    """Return a union of pair strategies in its one form.
+
+    Raises:
+        typer.BadParameter: a strategy that there is not, or `auto` joined with others.
+    """
+    try:
+        return canonical_strategies(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
@@ -54,7 +68,14 @@ ProfileOption = Annotated[Profile, typer.Option(help="interactive leaves room fo
 UntilOption = Annotated[Until, typer.Option(help="Stop after this phase.")]
 PhotosArgument = Annotated[Path, typer.Argument(help="The folder with the photos.")]
 FeaturesOption = Annotated[Features, typer.Option(help="Which features to use.")]
-PairsOption = Annotated[Pairs, typer.Option(help="Which images are matched with which.")]
+PairsOption = Annotated[
+    str,
+    typer.Option(
+        callback=read_pairs,
+        metavar="STRATEGY[,STRATEGY]",
+        help=f"Which images are matched with which: {', '.join(Pairs)}.",
+    ),
+]
 MaxImageSizeOption = Annotated[
     int, typer.Option(min=64, max=65_535, help="Longer side for detection, in pixels.")
 ]
@@ -81,12 +102,12 @@ def read_bytes(text: str | None) -> int | None:
 
 
 def project_parameters(
-    features: Features, pairs: Pairs, *, max_image_size_px: int, max_features: int
+    features: Features, pairs: str, *, max_image_size_px: int, max_features: int
 ) -> ProjectParameters:
     """Return the parameters that a command's options ask for."""
     return ProjectParameters(
         features=FeatureParameters(
             extractor=features.value, max_image_size_px=max_image_size_px, max_features=max_features
         ),
-        pairs=PairParameters(strategy=pairs.value),
+        pairs=PairParameters(strategy=pairs),
     )

@@ -23,6 +23,7 @@ from tasks.parameters import ProjectParameters
 from tasks.reconstruction import model_key
 from tasks.store import Json, PhotoRecord, Project, Source, Store
 from tasks.tracks import TracksPayload, run_tracks
+from tasks.visual_index import IndexPayload, run_index
 from tests.unit.tasks.scene_store import GRANT
 
 Stage = Callable[[Job], Outcome]
@@ -106,14 +107,14 @@ class PipelineQueue:
             self.messages.append(job)
 
 
-def new_queue(root: Path, images: int = 3) -> PipelineQueue:
+def new_queue(root: Path, images: int = 3, parameters: ProjectParameters | None = None) -> PipelineQueue:
     """Create a project of so many photos, none of them imported, and its queue."""
     store = Store(root)
     store.create()
     project = store.project("tiny")
     names = [f"{number:03}.jpg" for number in range(images)]
     sources = [Source(name=name, path=f"/photos/{name}") for name in names]
-    project.create(ProjectParameters(), sources)
+    project.create(parameters or ProjectParameters(), sources)
     return PipelineQueue(store=store, project=project)
 
 
@@ -147,6 +148,11 @@ def _features(queue: PipelineQueue, job: Job) -> Outcome:
     )
     publish_feature_set(queue.store, features_key(job.item, queue.project.parameters.features), features)
     return Done()
+
+
+def _index(queue: PipelineQueue, job: Job) -> Outcome:
+    (outcome,) = run_index([IndexPayload.model_validate(job.payload)], GRANT, queue.store)
+    return outcome
 
 
 def _pairs(queue: PipelineQueue, job: Job) -> Outcome:
@@ -191,6 +197,7 @@ def _write_model(folder: Path) -> None:
 _STAGES: dict[str, Callable[[PipelineQueue, Job], Outcome]] = {
     "import": _import,
     "features": _features,
+    "index": _index,
     "pairs": _pairs,
     "match": _match,
     "verify": _verify,

@@ -1,0 +1,91 @@
+"""Reads which pairs a project's images have proposed, and decides which image each pair belongs to.
+
+A pair stands once, as (smaller id, larger id), whoever proposes it. It
+belongs to its smaller image if that proposes it, else to the larger: the
+owner's follow-ups, or the planner on the owner's behalf, match it.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.errors import MissingArtefactError
+from tasks.inputs import read_input
+from tasks.pairing import Pairing, pairing_of
+from tasks.store import Project, Store
+
+PAIRS_STAGE = "pairs"
+PARTNERS_ARRAY = "partners"
+CONTENT_BYTES = 32
+_CACHED_LISTS = 1024
+
+Partners = NDArray[np.uint8]
+"""(P, 32): content hashes, sorted."""
+
+
+class Proposals:
+    """The published proposals of a project's images; lists read lately are kept for the next to ask."""
+
+    def __init__(self, store: Store, pairing: Pairing) -> None:
+        self._store = store
+        self._pairing = pairing
+        self._kept = lru_cache(maxsize=_CACHED_LISTS)(self._read)
+
+    def are_published(self, content: str) -> bool:
+        """Tell whether an image's proposals are there."""
+        return self._store.has(self._pairing.key(content))
+
+    def owned_pairs(self, content: str) -> list[tuple[str, str]]:
+        """Return the pairs that belong to an image whose proposals are there, sorted.
+
+        A pair whose smaller image has not proposed anything yet belongs to
+        nobody so far: the next look will tell.
+
+        Raises:
+            MissingArtefactError: the proposals are not (any longer) there.
+        """
+        if self._pairing.is_mutual:
+            # Computed, not read: a look at a large exhaustive project costs one stat per image.
+            return [(content, other) for other in self._pairing.partners_by_name(content)]
+        others = [bytes(row).hex() for row in self._kept(content)]
+        return sorted(
+            (content, other) if content < other else (other, content)
+            for other in others
+            if content < other or self._lacks(other, content)
+        )
+
+    def _lacks(self, smaller: str, larger: str) -> bool:
+        """Tell whether an image is known not to propose another: its list is there without it."""
+        try:
+            listed = self._kept(smaller)
+        except MissingArtefactError:
+            return False
+        wanted = np.frombuffer(bytes.fromhex(larger), np.uint8)
+        return not bool((listed == wanted).all(axis=1).any())
+
+    def _read(self, content: str) -> Partners:
+        partners: Partners = read_input(self._store, self._pairing.key(content)).arrays[PARTNERS_ARRAY]
+        return partners
+
+
+def candidate_pairs(store: Store, project: Project) -> list[tuple[str, str]]:
+    """Return all proposed pairs (smaller id, larger id) of a project, sorted, each once.
+
+    Those of an image whose generation has failed for good are left out.
+
+    Raises:
+        MissingArtefactError: the pairs of an image are not (any longer) there.
+    """
+    pairing = pairing_of(project)
+    failed = project.failed_items(PAIRS_STAGE)
+    # One text object per image, however many pairs it stands in.
+    contents = {bytes.fromhex(image.content): image.content for image in pairing.images}
+    pairs = set()
+    for own in contents.values():
+        if own in failed:
+            continue
+        for row in read_input(store, pairing.key(own)).arrays[PARTNERS_ARRAY]:
+            other = contents[bytes(row)]
+            pairs.add((own, other) if own < other else (other, own))
+    return sorted(pairs)
