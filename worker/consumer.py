@@ -13,7 +13,20 @@ from celery.exceptions import CPendingDeprecationWarning
 from celery.worker.consumer import Consumer
 
 from worker.node import node_of
+from worker.node_report import report
 from worker.puller import Puller
+
+_REPORTED = (
+    "name",
+    "pressure",
+    "budget_memory_bytes",
+    "reserved_memory_bytes",
+    "budget_cpu_threads",
+    "reserved_cpu_threads",
+    "active_reservations",
+    "waits_for",
+)
+"""Of a node's entry in the registry: its folders are nobody's business but its projects'."""
 
 
 class GovernedConsumer(Consumer):
@@ -123,13 +136,11 @@ class PullStep(bootsteps.StartStopStep):
 
     def info(self, _consumer: Any) -> dict[str, Any]:  # type: ignore[override]  # the stubs say None
         """Return the governor's state for ``inspect stats``."""
-        governor = self._node.governor
-        return {
-            "governor": {
-                **self._puller.describe(),
-                "profile": self._node.settings.profile,
-                "live_nodes": self._puller.lease.live_nodes,
-                "counters": self._puller.counters(),
-                "decisions": [entry.sentence() for entry in governor.trace()[-8:]],
-            }
+        described = self._puller.describe()
+        details = {
+            **{name: described[name] for name in _REPORTED},
+            "profile": self._node.settings.profile,
+            "live_nodes": self._puller.lease.live_nodes,
+            "counters": self._puller.counters(),
         }
+        return report(self._node.governor, described["waits_for"], details)
