@@ -11,8 +11,10 @@ import numpy as np
 
 from governor.model import Estimate, Grant
 from tasks.errors import MissingArtefactError
+from tasks.estimate_forms import EstimateForms
 from tasks.inputs import read_input
 from tasks.kind import Done, Job, Kind, NotReady, Outcome, Payload
+from tasks.old_estimates import OLD_ESTIMATES
 from tasks.pair_jobs import MATCH_STAGE, VERIFY_STAGE, Content, match_job, pair_item, project_verification_key
 from tasks.pairing import PAIRS_KIND, PAIRS_VERSION, Pairing, images_for_pairing, pairing_of, pairs_key
 from tasks.participants import single_threaded_libraries
@@ -217,19 +219,18 @@ def _is_open(left: str, right: str, of: _Sources) -> bool:
     return not of.store.has(project_verification_key(of.project, left, right))
 
 
+# The owner's 256 KiB hold the pairs; the image list and the jobs decide (measured).
+_ESTIMATE = Estimate(
+    memory_fixed_bytes=16 << 20, memory_per_item_bytes=64 << 10, max_batch=64, cpu_threads=12, io_slots=1
+)
+
 KINDS = (
     Kind(
         name=PAIRS_KIND,
         version=PAIRS_VERSION,
         stage=PAIRS_STAGE,
-        # The owner's 256 KiB hold the pairs; the image list and the jobs decide (measured).
-        estimate=Estimate(
-            memory_fixed_bytes=16 << 20,
-            memory_per_item_bytes=64 << 10,
-            max_batch=64,
-            cpu_threads=12,
-            io_slots=1,
-        ),
+        estimate=_ESTIMATE,
+        forms=EstimateForms(floors=(_ESTIMATE,), old=OLD_ESTIMATES[PAIRS_KIND]),
         payload=PairsPayload,
         run=run_pairs,
         window=_window_sources,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from governor.model import Estimate, Grant
 from tasks.binary_codes import table_keys
 from tasks.errors import MissingArtefactError
+from tasks.estimate_forms import EstimateForms
 from tasks.feature_sets import features_key
 from tasks.index_memberships import (
     INDEX_KIND,
@@ -164,6 +165,7 @@ KINDS = (
             cpu_threads=12,
             io_slots=1,
         ),
+        forms=EstimateForms(),
         payload=IndexPayload,
         run=run_index,
         # One segment of all: until it is there, every item is at risk.
