@@ -4,14 +4,16 @@ Celery keeps its own parts: events, remote control, revocation, reconnecting,
 shutdown. Does not cover pulling itself (:mod:`worker.puller`).
 """
 
+import sys
 import warnings
 from typing import Any
 
 import kombu
 from celery import bootsteps
-from celery.exceptions import CPendingDeprecationWarning
+from celery.exceptions import CPendingDeprecationWarning, WorkerShutdown
 from celery.worker.consumer import Consumer
 
+from worker.namesakes import NameTakenError
 from worker.node import node_of
 from worker.node_report import report
 from worker.puller import Puller
@@ -27,6 +29,8 @@ _REPORTED = (
     "waits_for",
 )
 """Of a node's entry in the registry: its folders are nobody's business but its projects'."""
+
+_EXIT_USAGE = 2
 
 
 class GovernedConsumer(Consumer):
@@ -109,7 +113,7 @@ class PullStep(bootsteps.StartStopStep):
         consumer.puller = self._puller
 
     def start(self, consumer: Any) -> None:
-        """Connect, and put our consumer in place."""
+        """Connect, and put our consumer in place; a worker whose name is another's ends with a sentence."""
         stock = consumer.task_consumer
         ours = QueueConsumer(
             consumer.connection,
@@ -120,7 +124,11 @@ class PullStep(bootsteps.StartStopStep):
         )
         ours.puller = self._puller
         consumer.task_consumer = ours
-        self._puller.connect()
+        try:
+            self._puller.connect()
+        except NameTakenError as error:
+            sys.stderr.write(f"error: {error}\n")
+            raise WorkerShutdown(_EXIT_USAGE) from error
 
     def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
         """Listen in Celery's event loop."""

@@ -56,7 +56,7 @@ class ScriptedNode:
         """Return the key of what this node holds."""
         return keys.inflight(self.incarnation)
 
-    def renew(self, *, create: bool = False, lease_ms: int = LEASE_MS) -> tuple[int, int, int, int, int]:
+    def renew(self, *, create: int = 0, lease_ms: int = LEASE_MS) -> tuple[int, int, int, int, int]:
         """Renew; return (owned, given back, due, ms to the next due message, live nodes)."""
         names = [keys.LEASES, keys.TICK, keys.DELAYED]
         arguments = (self.incarnation, lease_ms, int(create), keys.INFLIGHT_PREFIX)
@@ -97,7 +97,7 @@ class ScriptedNode:
     def settle(self, *entries: dict[str, Any], most_dead: int = 100) -> tuple[int, int]:
         """Settle; return (settled, refused)."""
         names = [self.inflight, keys.DELAYED, keys.DEAD]
-        settled, refused = run(self.server, Script.SETTLE, names, json.dumps(entries), most_dead)
+        settled, refused, *_ = run(self.server, Script.SETTLE, names, json.dumps(entries), most_dead)
         return settled, refused
 
     def release(self) -> int:
@@ -108,7 +108,7 @@ class ScriptedNode:
 def leased_node(server: "redis.Redis", name: str = "one") -> ScriptedNode:
     """Return a node that holds a lease."""
     node = ScriptedNode(server, incarnation=f"{name}|1")
-    node.renew(create=True)
+    node.renew(create=1)
     return node
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import DEADLINE_SECONDS, REPOSITORY, Cluster
+from worker import keys
 
 CELERY = ["-m", "celery", "-A", "worker.app", "worker"]
 OURS = ["-m", "worker.start", "worker"]
@@ -68,6 +69,17 @@ def test_a_second_worker_is_refused_whatever_starts_it(cluster: Cluster, machine
     assert all("already has worker `first` (all of it)" in refused.stderr for refused in ended)
     assert all("with --memory and --cpus, e.g. --memory " in refused.stderr for refused in ended)
     cluster.start_worker("first", lock_folder=machine)
+
+
+def test_a_worker_whose_name_is_anothers_on_another_machine_is_refused(cluster: Cluster) -> None:
+    """Two machines may be called the same; the first goes on, and keeps its entry in the registry."""
+    first = cluster.start_worker("one")
+    second = cluster.start_worker("one", lock_folder=cluster.folder / "another machine")
+
+    assert second.process.wait(DEADLINE_SECONDS) == 2
+    assert "error: a worker called `one` already serves this queue from another machine" in second.log
+    assert cluster.server.exists(keys.node("one")) == 1
+    assert first.process.poll() is None
 
 
 def test_a_local_run_is_refused_beside_a_worker(cluster: Cluster, machine: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_lease_is_taken_only_when_asked_for(server: "redis.Redis") -> None:
 
     assert node.renew()[0] == 0
     assert server.zcard(keys.LEASES) == 0
-    node.renew(create=True)
+    node.renew(create=1)
     assert node.renew()[0] == 1
     assert LEASE_MS - 1000 < expiry_ms(server, node) <= LEASE_MS
 
@@ -127,6 +127,30 @@ def test_a_renewal_tells_how_many_nodes_live(server: "redis.Redis") -> None:
     second.release()
 
     assert (three, two, first.renew()[4]) == (3, 2, 1)
+
+
+def test_a_lease_is_not_taken_beside_a_live_one_of_the_same_name(server: "redis.Redis") -> None:
+    """Of two that start at once one is refused; a longer name is another, and nothing else happens."""
+    leased_node(server, "one")
+    server.set(keys.TICK, 1)
+    second, other = ScriptedNode(server, incarnation="one|2"), ScriptedNode(server, incarnation="one-2|1")
+
+    assert second.renew(create=1) == (-1, 0, 0, -1, 0)
+    assert server.get(keys.TICK) == b"1"
+    assert other.renew(create=1)[0] == 0
+    assert server.zrange(keys.LEASES, 0, -1) == [b"one-2|1", b"one|1"]
+
+
+def test_a_lease_is_taken_beside_one_that_was_left_by_the_dead(server: "redis.Redis") -> None:
+    """Whoever has made sure of that says so; one that has ended needs no such word."""
+    first = leased_node(server, "one")
+    second, third = (ScriptedNode(server, incarnation=f"one|{number}") for number in (2, 3))
+    second.renew(create=2)
+    first.expire()
+    second.expire()
+    third.renew(create=1)
+
+    assert server.zscore(keys.LEASES, third.incarnation) is not None
 
 
 def test_a_release_gives_everything_back_and_counts_nothing(server: "redis.Redis") -> None:

@@ -260,7 +260,7 @@ def test_a_parked_job_comes_back_when_it_is_due(server: "redis.Redis") -> None:
     (held,) = node.claim() or []
     node.settle({"tag": held[0], "action": "park", "attempts": 1, "delay_ms": 50_000})
 
-    _, _, due, next_due_ms = node.renew()
+    _, _, due, next_due_ms, _ = node.renew()
     assert (due, server.llen(LIST)) == (0, 0)
     assert 49_000 < next_due_ms <= 50_000
     entry: Any = server.zrange(keys.DELAYED, 0, -1)[0]

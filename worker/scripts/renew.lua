@@ -1,7 +1,16 @@
 -- Renews a lease, gives back what dead nodes held, and returns parked messages that are due.
--- KEYS: leases, tick, delayed. ARGV: incarnation, lease ms, create (1 = may be absent), inflight prefix.
+-- KEYS: leases, tick, delayed. ARGV: incarnation, lease ms, create, inflight prefix.
+-- create: 0 = must be there; 1 = may be absent, but not beside a live lease of the same name; 2 = may be absent.
 -- Returns {owned, messages given back, messages due, ms to the next due one or -1, live nodes}.
+-- owned: 0 = the lease had ended, -1 = refused for its name, and nothing was done.
 local now, lease_ms = now_ms(), tonumber(ARGV[2])
+
+if ARGV[3] == '1' then
+  local name = string.match(ARGV[1], '^[^|]*|')
+  for _, incarnation in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now, '+inf')) do
+    if incarnation ~= ARGV[1] and string.sub(incarnation, 1, #name) == name then return {-1, 0, 0, -1, 0} end
+  end
+end
 
 -- If nobody renewed for half a lease, Redis itself was away: nobody is to blame, all get one lease more.
 local last = redis.call('GET', KEYS[2])
@@ -13,7 +22,7 @@ end
 redis.call('SET', KEYS[2], now)
 
 local owned = redis.call('ZSCORE', KEYS[1], ARGV[1]) and 1 or 0
-if owned == 1 or ARGV[3] == '1' then redis.call('ZADD', KEYS[1], now + lease_ms, ARGV[1]) end
+if owned == 1 or ARGV[3] ~= '0' then redis.call('ZADD', KEYS[1], now + lease_ms, ARGV[1]) end
 
 local given_back = 0
 for _, incarnation in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 4)) do
