@@ -13,9 +13,9 @@ RUN /opt/tiepoint/bin/python -m pip install --quiet --disable-pip-version-check 
 
 FROM python:3.11-slim-bookworm
 
-# A new volume at /store takes its owner from here.
+# A new volume takes its owner from here.
 RUN useradd --uid 10001 --user-group --create-home tiepoint \
-    && install --directory --owner=tiepoint --group=tiepoint /store
+    && install --directory --owner=tiepoint --group=tiepoint /store /machine
 COPY --from=build /opt/tiepoint /opt/tiepoint
 ENV PATH=/opt/tiepoint/bin:$PATH
 USER 10001:10001

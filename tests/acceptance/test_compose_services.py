@@ -1,11 +1,12 @@
 """The services of compose.yaml, started as plain processes: the very commands and variables, other places.
 
 Instead of containers: a port for each service, folders for the volumes, the server of the
-wheel for the image's, a node name and a lock folder for each replica's own host.
+wheel for the image's, a node name for each replica's own host.
 """
 
 import base64
 import http.client
+import json
 import os
 import shlex
 import signal
@@ -75,6 +76,7 @@ class Composition:
             "redis:6379": f"127.0.0.1:{self.queue_port}",
             "5555": str(self.flower_port),
             "/store": str(self.folder / "store"),
+            "/machine": str(self.folder / "machine"),
             "/photos": str(self.photos),
         }
         for there, here in places.items():
@@ -125,8 +127,8 @@ class Composition:
             return any(f"{name}|" in str(lease) for lease in client.zrange(keys.LEASES, 0, -1))
 
     def of_replica(self, name: str) -> dict[str, str]:
-        """Return what a container has by itself: a host of its own."""
-        return {"TIEPOINT_NAME": name, "TIEPOINT_LOCK_FOLDER": str(self.folder / f"locks-of-{name}")}
+        """Return what a container has by itself: a host of its own, whose name the node takes."""
+        return {"TIEPOINT_NAME": name}
 
     def is_healthy(self, service: str, **more: str) -> bool:
         """Run a service's health check as it stands."""
@@ -157,6 +159,17 @@ class Composition:
             client.send_task(
                 "pipeline.expand", kwargs={"project": name, "until": until}, queue="pipeline.expand"
             )
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Do what `docker compose run --rm worker` with these words does."""
+        return subprocess.run(
+            [PROGRAMS["tiepoint"], *map(self.here, words)],
+            env=self.environment("worker"),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def live_state(self, project: str) -> dict[str, str]:
         """Return what the queue knows of a project."""
@@ -190,7 +203,7 @@ class Composition:
 def composed(tmp_path_factory: pytest.TempPathFactory, photos: PhotoSet) -> Iterator[Composition]:
     """Return the services, all running: a queue, two workers, Flower."""
     folder = tmp_path_factory.mktemp("composed")
-    for name in ("store", "queue", "file", *(f"locks-of-{worker}" for worker in WORKERS)):
+    for name in ("store", "machine", "queue", "file"):
         (folder / name).mkdir()
     services = read_services(folder / "file", WORKER_MEMORY="3g", WORKER_CPUS="1")
     composition = Composition(services=services, folder=folder, photos=photos("kermit"))
@@ -245,12 +258,13 @@ def test_a_replica_that_runs_is_healthy(composed: Composition, name: str) -> Non
 
 
 def test_a_job_runs(composed: Composition) -> None:
-    """Photos come from the folder of photos and end up in the store."""
-    composed.run_project("photos", "import")
-    wait_until(lambda: composed.live_state("photos").get("state") == "done", "the photos are imported")
+    """As docs/containers.md submits them: photos come from the folder of photos and end up in the store."""
+    submitted = composed.run("submit", "/photos", "--name", "church", "--until", "import", "--watch")
+    status = composed.run("status", "church", "--json")
 
-    assert len(composed.store.project("photos").registrations()) == len(find_photos(composed.photos))
-    assert composed.store.project("photos").failures() == []
+    assert submitted.returncode == 0, submitted.stderr
+    assert json.loads(status.stdout)["images"]["imported"] == len(find_photos(composed.photos))
+    assert composed.store.project("church").failures() == []
 
 
 def test_stopping_and_starting_again_goes_on_where_it_was(composed: Composition) -> None:

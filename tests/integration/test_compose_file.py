@@ -72,7 +72,7 @@ def test_photos_are_read_only_and_the_store_is_a_volume(services: dict[str, dict
     """Where the worker's settings say they are."""
     worker = services["worker"]
 
-    assert worker["volumes"] == ["store:/store", f"{VALUES['PHOTOS']}:/photos:ro"]
+    assert worker["volumes"] == ["store:/store", "machine:/machine", f"{VALUES['PHOTOS']}:/photos:ro"]
     assert worker["environment"]["TIEPOINT_STORE"] == "/store"
     assert worker["environment"]["TIEPOINT_IMPORT_ROOTS"] == '["/photos"]'
 
@@ -84,6 +84,13 @@ def test_replicas_do_not_share_a_name(services: dict[str, dict[str, Any]]) -> No
     assert not {"hostname", "container_name"} & set(worker)
     assert "TIEPOINT_NAME" not in worker["environment"]
     assert "--name" not in worker["command"]
+
+
+def test_replicas_find_each_other(services: dict[str, dict[str, Any]]) -> None:
+    """More of them than the machine holds must not start; each would see only itself in its container."""
+    worker = services["worker"]
+
+    assert f"machine:{worker['environment']['TIEPOINT_LOCK_FOLDER']}" in worker["volumes"]
 
 
 def test_every_variable_of_ours_is_a_setting(services: dict[str, dict[str, Any]]) -> None:
@@ -116,7 +123,7 @@ def test_our_services_cannot_become_more_than_they_are(
 
 def test_the_example_names_each_variable_and_no_value() -> None:
     """Whoever copies it without filling it in starts nothing."""
-    used = set(re.findall(r"\$\{(\w+)", COMPOSE_FILE.read_text("utf-8")))
+    used = set(re.findall(r"(?<!\$)\$\{(\w+)", COMPOSE_FILE.read_text("utf-8")))
     lines = (REPOSITORY / ".env.example").read_text("utf-8").splitlines()
     assignments = dict(re.findall(r"^#?([A-Z_]+)=(.*)$", "\n".join(lines), re.MULTILINE))
 
