@@ -6,6 +6,7 @@ hold what was registered. Only header and end marker are looked at; what a full
 decode alone shows is found by the features kinds.
 """
 
+import errno
 import hashlib
 import io
 import os
@@ -24,7 +25,7 @@ from tasks.end_markers import ContainerError
 from tasks.errors import CorruptArtefactError, Failure, ItemError, MissingArtefactError, Reason
 from tasks.estimate_forms import EstimateForms
 from tasks.exif import read_shot
-from tasks.kind import Done, Failed, Kind, Outcome, Payload
+from tasks.kind import Done, Elsewhere, Failed, Kind, Outcome, Payload
 from tasks.old_estimates import OLD_ESTIMATES
 from tasks.regular_files import open_regular
 from tasks.store import PhotoRecord, Source, Store
@@ -49,6 +50,16 @@ _CURES = {
     Reason.LOST: "Put the original photo back there and resume the project, or go on without it.",
 }
 _NOT_THE_PHOTOS_FAULT = {Reason.OUTSIDE_IMPORT_ROOTS, Reason.CHANGED_WHILE_COPYING}
+_NOT_SEEN = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ESTALE}
+"""What opening a file says where a share is not mounted, or not for this machine's user."""
+
+
+class _NotSeenError(ItemError):
+    """This machine does not see the source; another that has its folder may."""
+
+    def __init__(self, failure: Failure, *, counts_attempt: bool) -> None:
+        super().__init__(failure)
+        self.counts_attempt = counts_attempt
 
 
 class ImportPayload(Payload):
@@ -75,6 +86,8 @@ def run(payloads: Sequence[ImportPayload], _grant: Grant, store: Store) -> Itera
     for payload in payloads:
         try:
             is_new = _import_one(payload, store)
+        except _NotSeenError as error:
+            yield Elsewhere(failure=error.failure, source=payload.source, counts_attempt=error.counts_attempt)
         except ItemError as error:
             yield Failed(failure=error.failure)
         else:
@@ -121,6 +134,10 @@ def _import_again(content: str, payload: ImportPayload, store: Store) -> None:
     """Bring a photo that the store has lost back from its source, which must still hold it."""
     try:
         _import_source(payload, store, expected=content)
+    except _NotSeenError as error:
+        if not error.counts_attempt:
+            raise
+        raise _NotSeenError(_lost(payload, error.failure), counts_attempt=True) from error
     except ItemError as error:
         if error.failure.reason in _NOT_THE_PHOTOS_FAULT:
             raise
@@ -129,13 +146,23 @@ def _import_again(content: str, payload: ImportPayload, store: Store) -> None:
 
 def _import_source(payload: ImportPayload, store: Store, expected: str | None = None) -> str:
     """Bring a source file into the store; return its content hash."""
-    path = store.resolve_source(payload.source)
+    path = _resolved(payload, store)
     try:
         with open_regular(path) as file:
             return _take(file, path, payload, store, expected)
     except OSError as error:
-        cause = f"it cannot be read ({error.strerror})"
-        raise ItemError(_failure(payload, Reason.UNREADABLE, cause)) from error
+        failure = _failure(payload, Reason.UNREADABLE, f"it cannot be read ({error.strerror})")
+        if error.errno in _NOT_SEEN:
+            raise _NotSeenError(failure, counts_attempt=True) from error
+        raise ItemError(failure) from error
+
+
+def _resolved(payload: ImportPayload, store: Store) -> Path:
+    """Return where the source is, if this node may read there."""
+    try:
+        return store.resolve_source(payload.source)
+    except ItemError as error:
+        raise _NotSeenError(error.failure, counts_attempt=False) from error
 
 
 def _take(file: BinaryIO, path: Path, payload: ImportPayload, store: Store, expected: str | None) -> str:

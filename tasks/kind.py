@@ -66,6 +66,16 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere(Failed):
+    """This node does not see a file that another may see; a failure only where no other node does."""
+
+    source: str
+    """The file: an absolute path, or one relative to the store's root."""
+    counts_attempt: bool
+    """It should be seen here (so it may be gone), and is not; False: this node was never meant to see it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
     """The item needs more than the grant; it goes back with this estimate, no attempt counted."""
 
@@ -83,7 +93,7 @@ class NotReady:
     cause: str
 
 
-Outcome = Done | Failed | Needs | NotReady
+Outcome = Done | Failed | Elsewhere | Needs | NotReady
 
 Callback = Callable[[Sequence[Any], Grant, Store], Iterator[Outcome]]
 
