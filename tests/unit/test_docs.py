@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from governor.model import Estimate
 from tasks.catalog import load_kinds
+from tasks.old_estimates import OLD_ESTIMATES
 from tasks.parameters import Parameters, ProjectParameters
 from worker import cli, command_endings, keys
 from worker.redis_scripts import Script, source
@@ -373,6 +374,13 @@ def test_a_kinds_row_states_its_default_estimate(name: str) -> None:
 
     assert listed[name] == [KINDS[name].stage, *_estimate_cells(KINDS[name].estimate)]
     assert list(listed) == list(KINDS)
+
+
+def test_the_table_of_old_estimates_is_the_codes() -> None:
+    """Whoever has such jobs finds them there."""
+    listed = [(code(row[0])[0], row[1:]) for row in rows(section("payloads.md", "## Estimates in messages"))]
+
+    assert listed == [(name, _estimate_cells(old)) for name, forms in OLD_ESTIMATES.items() for old in forms]
 
 
 def _estimate_cells(estimate: Estimate) -> list[str]:
