@@ -162,6 +162,36 @@ def plan_with_continuation(server: "redis.Redis", items: str, continue_at: int) 
     )
 
 
+@pytest.mark.parametrize(("nodes", "settled_first"), [(2, 4), (4, 4), (6, 3), (8, 2)])
+def test_more_than_four_nodes_raise_the_low_water_mark(
+    server: "redis.Redis", nodes: int, settled_first: int
+) -> None:
+    """A mark of two, six jobs: up to four nodes go on at two left, six at three, eight at four."""
+    plan_with_continuation(server, "abcdef", 2)
+    node, *_ = [leased_node(server, f"node{number}") for number in range(nodes - 1)]
+    tags = claim_items(node, 6)
+
+    before = []
+    for item in "abcdef"[:settled_first]:
+        before.append(server.llen(LIST))
+        node.settle(done(tags[item], item))
+
+    assert before == [0] * settled_first
+    assert server.llen(LIST) == 1
+
+
+def test_a_barrier_stays_one_for_any_number_of_nodes(server: "redis.Redis") -> None:
+    """Nothing is pushed before the last job is settled."""
+    plan_with_continuation(server, "ab", 0)
+    node, *_ = [leased_node(server, f"node{number}") for number in range(64)]
+    tags = claim_items(node, 2)
+    node.settle(done(tags["a"], "a"))
+    before = server.llen(LIST)
+    node.settle(done(tags["b"], "b"))
+
+    assert (before, server.llen(LIST)) == (0, 1)
+
+
 def test_the_continuation_is_pushed_once(server: "redis.Redis") -> None:
     """Below the mark nothing fires a second time."""
     plan_with_continuation(server, "abc", 2)
@@ -265,7 +295,7 @@ def test_a_parked_job_comes_back_when_it_is_due(server: "redis.Redis") -> None:
     assert 49_000 < next_due_ms <= 50_000
     entry: Any = server.zrange(keys.DELAYED, 0, -1)[0]
     server.zadd(keys.DELAYED, {entry: now_ms(server)})
-    assert node.renew()[2:] == (1, -1)
+    assert node.renew()[2:4] == (1, -1)
     assert waiting(server) == [spliced(message(0), attempts=1)]
 
 

@@ -26,23 +26,25 @@ local function bump(payload, more_attempts, more_lost, new_estimate)
     .. ',"estimate":' .. (new_estimate or estimate) .. '},' .. rest
 end
 
--- What a claim compares: {estimate text ('' = the kind's default), mark, class}.
+-- What a claim compares, estimate text ('' = the kind's default) and mark; and class and project.
 -- mark: ok | solo (a suspect, runs alone) | bad (cannot be read; failed at once).
 local function head_of(payload)
   local attempts, lost, moved = open_envelope(payload)
   local readable, message = pcall(cjson.decode, payload)
   if not readable or type(message) ~= 'table' or type(message.headers) ~= 'table' then
-    return '', 'bad', ''
+    return '', 'bad', '', ''
   end
   local estimate = message.headers.estimate
   if estimate == nil or estimate == cjson.null then estimate = '' end
   if moved ~= '{}' then estimate = moved end
-  if type(estimate) ~= 'string' then return '', 'bad', '' end
+  if type(estimate) ~= 'string' then return '', 'bad', '', '' end
   local class = message.headers.class
   if type(class) ~= 'string' then class = '' end
+  local project = message.headers.project
+  if type(project) ~= 'string' then project = '' end
   local mark = 'ok'
   if attempts > 0 or lost >= 2 then mark = 'solo' end
-  return estimate, mark, class
+  return estimate, mark, class, project
 end
 
 -- A tag is <incarnation serial>:<index>:<list>; the list is where the message came from.
@@ -126,11 +128,17 @@ local function push_job(job)
   redis.call('EXPIRE', project, PROJECT_TTL_SECONDS)
 end
 
+-- One low water is enough for so many nodes; more nodes empty a window faster than a plan can fill it.
+local NODES_PER_LOW_WATER = 4
+
 -- Pushes the waiting pipeline.expand message once few enough jobs are outstanding.
 -- The field is removed in the same step, so a barrier is neither missed nor fires twice.
 local function continue_project(project)
   local waiting = redis.call('HMGET', project, 'next_expand', 'continue_at', 'outstanding')
-  if not waiting[1] or tonumber(waiting[3] or 0) > tonumber(waiting[2]) then return end
+  if not waiting[1] then return end
+  local nodes = math.max(NODES_PER_LOW_WATER, redis.call('ZCARD', 'tiepoint:leases'))
+  local low_water = tonumber(waiting[2]) * nodes / NODES_PER_LOW_WATER
+  if tonumber(waiting[3] or 0) > low_water then return end
   redis.call('HDEL', project, 'next_expand', 'continue_at')
   push_job(cjson.decode(waiting[1]))
 end
