@@ -26,10 +26,11 @@ from celery import Celery
 from tasks.parameters import ProjectParameters
 from tasks.photo_folder import find_photos
 from tasks.store import Store
-from tests.acceptance.conftest import wait_until
+from tests.acceptance.conftest import DEADLINE_SECONDS, wait_until
 from tests.compose_services import VALUES, read_services
 from tests.conftest import PhotoSet
 from worker import keys
+from worker.command_endings import EXIT_USAGE
 from worker.connections import plain_client
 from worker.embedded import server_program
 
@@ -257,14 +258,25 @@ def test_a_replica_that_runs_is_healthy(composed: Composition, name: str) -> Non
     assert composed.is_healthy("worker", **composed.of_replica(name))
 
 
-def test_a_job_runs(composed: Composition) -> None:
-    """As docs/containers.md submits them: photos come from the folder of photos and end up in the store."""
-    submitted = composed.run("submit", "/photos", "--name", "church", "--until", "import", "--watch")
+def test_a_project_runs(composed: Composition) -> None:
+    """By the commands of docs/containers.md, from the folder of photos to an export."""
+    submitted = composed.run("submit", "/photos", "--name", "church", "--watch", "--json")
     status = composed.run("status", "church", "--json")
+    exported = composed.run("export", "church", "--out", "/store/church-colmap")
 
     assert submitted.returncode == 0, submitted.stderr
-    assert json.loads(status.stdout)["images"]["imported"] == len(find_photos(composed.photos))
-    assert composed.store.project("church").failures() == []
+    assert json.loads(status.stdout)["images"] == {"imported": len(find_photos(composed.photos)), "failed": 0}
+    assert exported.returncode == 0, exported.stderr
+    assert (composed.folder / "store" / "church-colmap").is_dir()
+
+
+def test_a_replica_that_does_not_fit_beside_the_others_does_not_start(composed: Composition) -> None:
+    """They share the folder in which workers of a machine find each other."""
+    composed.start("worker", "loft", ("--cpus", str(os.cpu_count())), **composed.of_replica("loft"))
+    code = composed.processes.pop("loft").wait(DEADLINE_SECONDS)
+
+    assert code == EXIT_USAGE
+    assert "does not fit beside" in (composed.folder / "loft.log").read_text().replace("\n", " ")
 
 
 def test_stopping_and_starting_again_goes_on_where_it_was(composed: Composition) -> None:

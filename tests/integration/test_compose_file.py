@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tests.compose_services import COMPOSE_FILE, REPOSITORY, VALUES, read_config, read_services
+from worker import cli
 from worker.settings import PREFIX, FlowerSettings, Settings
 
 
@@ -119,6 +121,16 @@ def test_our_services_cannot_become_more_than_they_are(
     assert services[name]["security_opt"] == ["no-new-privileges:true"]
     assert services[name]["depends_on"] == {"redis": {"condition": "service_healthy"}}
     assert not {"user", "privileged", "cap_add", "pid", "ipc"} & set(services[name])
+
+
+def test_the_page_runs_commands_that_there_are() -> None:
+    """In a worker's container, as it says."""
+    page = (REPOSITORY / "docs" / "containers.md").read_text("utf-8")
+    group: Any = typer.main.get_command(cli.app)
+    named = set(re.findall(r"docker compose run --rm worker (\w+)", page))
+
+    assert named
+    assert named <= set(group.commands)
 
 
 def test_the_example_names_each_variable_and_no_value() -> None:
