@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tasks.errors import Failure, Reason, StoreError
-from tasks.kind import Done, Failed, Kind, Needs, NotReady, Outcome, Payload
+from tasks.kind import Done, Elsewhere, Failed, Kind, Needs, NotReady, Outcome, Payload
 from tasks.store import Store
 from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest
@@ -40,7 +40,8 @@ class BatchRunner:
         self._meter.start()
         recorded_items = self._run_items(kind, request, emit)
         peak_bytes = self._meter.peak_bytes()
-        trim_heap()
+        if peak_bytes:  # Else there is nothing to give back.
+            trim_heap()
         return BatchReport(
             peak_bytes=peak_bytes, recorded_items=recorded_items, retire=self._meter.retains_too_much()
         )
@@ -99,7 +100,7 @@ class BatchRunner:
 
     def _publish(self, request: BatchRequest, index: int, outcome: Outcome, emit: Emit) -> None:
         """Record a failure in the project's store, then tell the main process."""
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, Failed) and not isinstance(outcome, Elsewhere):
             try:
                 record_failure(self._store, request.places[index], outcome.failure)
             except StoreError as error:
@@ -156,6 +157,13 @@ def outcome_frame(outcome: Outcome) -> dict[str, Any]:
             if outcome.progress:
                 frame["progress"] = dict(outcome.progress)
             return frame
+        case Elsewhere():
+            return {
+                "action": "elsewhere",
+                "failure": outcome.failure.to_dict(),
+                "source": outcome.source,
+                "counts_attempt": outcome.counts_attempt,
+            }
         case Failed():
             return {"action": "failed", "failure": outcome.failure.to_dict()}
         case Needs():

@@ -6,12 +6,16 @@ wake-up: Redis tells a subscriber connection when a key that was read changes
 Does not cover Celery's own connections.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import BlockingConnectionPool
+from redis.exceptions import ResponseError
 from redis.retry import Retry
+
+from worker.redis_scripts import Command
 
 INVALIDATIONS = "__redis__:invalidate"
 SOCKET_TIMEOUT_SECONDS = 5.0
@@ -49,32 +53,56 @@ class TrackedClient:
         self._subscriber_id = int(self._subscriber.read_response())
         self._subscriber.send_command("SUBSCRIBE", INVALIDATIONS)
         self._subscriber.read_response()
-        # A pool of one connection: a pipeline of a "single connection client"
-        # would silently take another, untracked one.
+        # One connection that is never given back: a client's pool might take another, untracked one.
         self._pool = BlockingConnectionPool.from_url(
-            redis_url,
-            max_connections=1,
-            timeout=SOCKET_TIMEOUT_SECONDS,
-            redis_connect_func=self._track,
-            **_options(),
+            redis_url, max_connections=1, redis_connect_func=self._track, **_options()
         )
-        self.client = redis.Redis(connection_pool=self._pool)
+        self._connection: Any = self._pool.get_connection()  # type: ignore[no-untyped-call]
 
     def _track(self, connection: Any) -> None:
         connection.on_connect()
         connection.send_command("CLIENT", "TRACKING", "ON", "REDIRECT", self._subscriber_id, "NOLOOP")
         connection.read_response()
 
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one write, and return their replies; what Redis refuses is an error among them.
+
+        redis-py's pipeline would do; it took a fifth of the main process's time for a small job.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached; which of the commands were done is not known.
+        """
+        try:
+            self._connection.send_packed_command(self._connection.pack_commands(commands))
+            return [self._reply() for _ in commands]
+        except BaseException:
+            # Replies that nobody has read would be taken for those to the next commands.
+            self._connection.disconnect()
+            raise
+
+    def _reply(self) -> Any:
+        try:
+            return self._connection.read_response()
+        except ResponseError as error:
+            return error
+
     def fileno(self) -> int:
         """Return the subscriber's socket; it is readable when a tracked key changed."""
         return int(self._subscriber._get_socket().fileno())  # noqa: SLF001 - contract test holds it
 
-    def drain(self) -> None:
-        """Read all waiting invalidations; which keys they name does not matter, the caller looks anew."""
+    def drain(self) -> set[str] | None:
+        """Read all waiting invalidations; return the keys that have changed, None where any may have."""
+        names: set[str] = set()
+        is_complete = True
         while self._subscriber.can_read(timeout=0):
-            self._subscriber.read_response()
+            changed = self._subscriber.read_response()[2]
+            if changed is None:  # The whole database was flushed.
+                is_complete = False
+            else:
+                names.update(name.decode() for name in changed)
+        return names if is_complete else None
 
     def close(self) -> None:
         """Close both connections."""
         self._subscriber.disconnect()
-        self._pool.disconnect()
+        self._connection.disconnect()

@@ -16,6 +16,7 @@ class Doorbell:
 
     def __init__(self, on_ring: Callable[[], None]) -> None:
         self._on_ring = on_ring
+        self._is_rung = False
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
@@ -26,12 +27,18 @@ class Doorbell:
 
     def ring(self) -> None:
         """Wake the loop; ringing twice before it answers is once."""
+        if self._is_rung:
+            return
+        self._is_rung = True
         with suppress(BlockingIOError, OSError):  # A full pipe rings already; a closed one has no listener.
             os.write(self._write_fd, b"!")
 
     def _answer(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._read_fd, 4096)
+        # After the pipe is empty, so that a bell that is rung is always readable; before the answer,
+        # so that what comes up meanwhile rings again.
+        self._is_rung = False
         self._on_ring()
 
     def close(self) -> None:

@@ -41,7 +41,16 @@ class BatchRequest:
 
     def to_line(self) -> bytes:
         """Encode as one line."""
-        return encode(asdict(self))
+        # Not by asdict: it would copy every payload, to no purpose.
+        return encode(
+            {
+                "batch_id": self.batch_id,
+                "kind": self.kind,
+                "payloads": self.payloads,
+                "places": [asdict(place) if place else None for place in self.places],
+                "grant": asdict(self.grant),
+            }
+        )
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:

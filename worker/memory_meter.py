@@ -8,10 +8,14 @@ batch whose process died.
 """
 
 import ctypes
+import os
 import sys
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 
-_PROC = Path("/proc/self")
+_STATUS = "/proc/self/status"
+_STATUS_BYTES = 16 * 1024
+_CLEAR_REFS = "/proc/self/clear_refs"
 NOISE_BYTES = 256 * 1024
 """Peaks of no-op batches measured 0 to 200 KiB (interpreter, buffers): not told from nothing."""
 RETAINED_LIMIT_BYTES = 32 * 1024 * 1024
@@ -37,7 +41,7 @@ class MemoryMeter:
         """
         self._start_bytes = max(self._baseline_bytes, private_bytes())
         try:
-            (_PROC / "clear_refs").write_text("5")
+            _write(_CLEAR_REFS, b"5")
         except OSError:
             return  # Peaks then only ever rise, which errs to the safe side.
 
@@ -64,17 +68,39 @@ def private_bytes() -> int:
 
 def trim_heap() -> None:
     """Give freed heap pages back to the system (glibc only)."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], object] | None:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def _write(path: str, text: bytes) -> None:
+    """Write a file of the kernel's by one call; pathlib's way takes many times as long."""
+    file = os.open(path, os.O_WRONLY)
+    try:
+        os.write(file, text)
+    finally:
+        os.close(file)
 
 
 def _status() -> dict[str, int]:
     """Return the memory figures of this process in bytes by the kernel's names; none without a procfs."""
     try:
-        lines = (_PROC / "status").read_text("ascii").splitlines()
+        status = os.open(_STATUS, os.O_RDONLY)
     except OSError:
         return {}
-    fields = (line.split() for line in lines)
-    return {parts[0].rstrip(":"): int(parts[1]) * 1024 for parts in fields if parts[-1] == "kB"}
+    try:
+        text = os.read(status, _STATUS_BYTES)
+    finally:
+        os.close(status)
+    return {name: _bytes(text, name.encode()) for name in ("VmHWM", "VmRSS", "RssFile")}
+
+
+def _bytes(status: bytes, name: bytes) -> int:
+    """Return one figure; 0 where a kernel does not have it."""
+    _, _, rest = status.partition(b"\n" + name + b":")
+    return int(rest[: rest.find(b" kB")]) * 1024 if rest else 0

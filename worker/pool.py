@@ -152,9 +152,9 @@ class GovernedPool(BasePool):
     # -- What the puller calls --------------------------------------------------------
 
     @property
-    def has_idle_child(self) -> bool:
-        """Tell whether a batch would get a child at once, or as soon as one that starts is there."""
-        return sum(child.is_idle for child in self._children.values()) > len(self._waiting)
+    def idle_children(self) -> int:
+        """Return how many batches would get a child at once, or as soon as one that starts is there."""
+        return sum(child.is_idle for child in self._children.values()) - len(self._waiting)
 
     def submit(self, batch: PoolBatch) -> None:
         """Give a batch to an idle child, or to the next one that is."""

@@ -10,8 +10,10 @@ from importlib.resources import files
 from typing import Any
 
 import redis
-from redis.client import Pipeline
 from redis.exceptions import NoScriptError
+
+Command = tuple[str | bytes | int, ...]
+"""What is sent to Redis: a command's name and its arguments."""
 
 
 class Script(StrEnum):
@@ -52,9 +54,9 @@ def run(client: redis.Redis, script: Script, keys: list[str], *arguments: str | 
         return client.evalsha(_digest(script), len(keys), *keys, *arguments)
 
 
-def enqueue(pipeline: Pipeline, script: Script, keys: list[str], *arguments: str | bytes | int) -> None:
-    """Put a script call into a pipeline; executing it raises NoScriptError where it is unknown."""
-    pipeline.evalsha(_digest(script), len(keys), *keys, *arguments)
+def command(script: Script, keys: list[str], *arguments: str | bytes | int) -> Command:
+    """Return a script call as a command; its reply is a NoScriptError where the script is unknown."""
+    return ("EVALSHA", _digest(script), len(keys), *keys, *arguments)
 
 
 def load_all(client: redis.Redis) -> None:

@@ -11,14 +11,13 @@ from itertools import islice
 from typing import Any
 
 import redis
-from redis.client import Pipeline
 
 from tasks.errors import Failure
 from worker import keys
 from worker.claimed_item import ClaimedItem
 from worker.lease import Lease
 from worker.logs import get_logger
-from worker.redis_scripts import Script, enqueue, run
+from worker.redis_scripts import Command, Script, command, run
 
 log = get_logger(__name__)
 
@@ -67,13 +66,12 @@ class Settler:
                 return
             self.on_reply(reply, entries)
 
-    def enqueue(self, pipeline: Pipeline) -> int:
-        """Put what waits into a pipeline; return how many entries, for :meth:`on_reply`, 0 = no command."""
+    def next_command(self) -> tuple[int, Command] | None:
+        """Return how many entries a call settles (for :meth:`on_reply`), and the call; None: none waits."""
         if not self._entries:
-            return 0
+            return None
         entries, arguments = self._next_call()
-        enqueue(pipeline, Script.SETTLE, *arguments)
-        return entries
+        return entries, command(Script.SETTLE, *arguments)
 
     def on_reply(self, reply: Any, entries: int) -> set[str]:
         """Take the answer to the first entries; return the lists that they have pushed to."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from worker.frames import LineBuffer, encode
 
-READ_BYTES = 1 << 20
+READ_BYTES = 1 << 16
 _READY_SECONDS = 300.0
 _GONE_SECONDS = 5.0
 

@@ -2,19 +2,23 @@
 
 import select
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import redis
 
 from governor.model import Estimate
 from tests.integration.noop_kinds import KINDS
-from tests.integration.scripted_node import LIST, message, put
+from tests.integration.scripted_node import LIST, message, number_of, put
 from worker import keys
-from worker.claim import BEST_EFFORT, LeaseLostError, QueueView, set_aside
+from worker.claim import BEST_EFFORT, Head, LeaseLostError, Wish
 from worker.connections import TrackedClient
 from worker.lease import Lease
+from worker.queue_view import QueueView, Turn
+from worker.settle import Settler
 
 NOOP = KINDS[:1]
+MUCH = 2**60
 
 
 @pytest.fixture
@@ -40,100 +44,215 @@ def lease(redis_url: str, server: "redis.Redis") -> Iterator[Lease]:
     lease.release(server)
 
 
-def test_heads_are_seen_with_their_list_priority_and_count(
-    server: "redis.Redis", tracked: TrackedClient, lease: Lease
-) -> None:
+@pytest.fixture
+def settler(lease: Lease) -> Settler:
+    """Return an empty outbox."""
+    return Settler(lease, on_added=lambda: None)
+
+
+@pytest.fixture
+def view(tracked: TrackedClient, lease: Lease, settler: Settler) -> QueueView:
+    """Return a view of the no-op kind that has looked at nothing yet."""
+    view = QueueView(tracked, lease, settler)
+    view.watch(NOOP)
+    return view
+
+
+def looked(view: QueueView, most_bytes: int = 0) -> list[Head]:
+    """Look, and return what waits."""
+    view.look(most_bytes)
+    return view.heads()
+
+
+def claim(view: QueueView, *heads: Head, batch: int = 1) -> Turn:
+    """Claim from each of these heads in one turn."""
+    return view.turn([Wish(head=head, batch=batch) for head in heads], 0)
+
+
+def told_of_a_change(view: QueueView, tracked: TrackedClient) -> bool:
+    """Wait until Redis tells of a change, and have the view hear it."""
+    is_told = bool(select.select([tracked.fileno()], [], [], 5)[0])
+    view.forget_what_has_changed()
+    return is_told
+
+
+def test_heads_are_seen_with_their_list_priority_and_count(server: "redis.Redis", view: QueueView) -> None:
     """A message at kombu's default priority that asked for nothing is best effort."""
     put(server, message(0), message(1))
     put(server, message(2, message_class="protected"), source=keys.queue_list(LIST, 3))
 
-    heads = QueueView(tracked, lease).look(NOOP, 0)
-
-    assert [(head.source, head.priority, head.count) for head in heads] == [
+    assert sorted((head.source, head.priority, head.count) for head in looked(view)) == [
         (LIST, BEST_EFFORT, 2),
         (keys.queue_list(LIST, 3), 3, 1),
     ]
 
 
 def test_a_protected_message_in_the_first_list_keeps_its_priority(
-    server: "redis.Redis", tracked: TrackedClient, lease: Lease
+    server: "redis.Redis", view: QueueView
 ) -> None:
     """The class header tells what the priority 0 means."""
     put(server, message(0, message_class="protected"))
 
-    (head,) = QueueView(tracked, lease).look(NOOP, 0)
+    assert [head.priority for head in looked(view)] == [0]
 
-    assert head.priority == 0
+
+def test_a_view_of_no_queue_asks_nothing(tracked: TrackedClient, lease: Lease, settler: Settler) -> None:
+    """All queues may be cancelled; a command without keys is an error of Redis."""
+    view = QueueView(tracked, lease, settler)
+    view.watch([])
+
+    assert looked(view) == []
 
 
 def test_a_head_set_aside_is_seen_within_its_bound_and_claimed(
-    server: "redis.Redis", tracked: TrackedClient, lease: Lease
+    server: "redis.Redis", view: QueueView
 ) -> None:
     """What was charged finds it again."""
-    view = QueueView(tracked, lease)
     put(server, message(0, estimate=Estimate(memory_fixed_bytes=2**50).to_header()))
-    (head,) = view.look(NOOP, 0)
-    set_aside(server, head, 2**50, only_if_it_blocks=False)
+    (head,) = looked(view)
+    view.set_aside(head, 2**50, only_if_it_blocks=False)
 
-    (large,) = view.look(NOOP, 2**50)
-
-    assert view.look(NOOP, 2**50 - 1) == []
-    assert (large.is_large, large.charged_bytes, large.sent_estimate()) == (
+    assert looked(view, 2**50 - 1) == []
+    (large,) = looked(view, 2**50)
+    assert (large.is_large, large.charged_bytes, large.estimate(NOOP[0])) == (
         True,
         2**50,
-        head.sent_estimate(),
+        head.estimate(NOOP[0]),
     )
-    assert len(view.claim(large, 1)) == 1
+    assert [len(claimed) for claimed in claim(view, large).claimed] == [1]
 
 
-def test_a_look_arms_the_wake_up(server: "redis.Redis", tracked: TrackedClient, lease: Lease) -> None:
+def test_a_large_set_that_is_not_empty_is_looked_at_each_time(server: "redis.Redis", view: QueueView) -> None:
+    """What of it fits changes with every reservation, which Redis does not know."""
+    put(server, message(0))
+    (head,) = looked(view)
+    view.set_aside(head, 7, only_if_it_blocks=False)
+    looked(view, 6)
+    needs_look_while_filled = view.needs_look
+    (large,) = looked(view, 7)
+    claim(view, large)
+
+    assert needs_look_while_filled
+    assert not view.needs_look
+
+
+def test_a_look_arms_the_wake_up(server: "redis.Redis", tracked: TrackedClient, view: QueueView) -> None:
     """A message that arrives after the look makes the subscriber readable."""
-    view = QueueView(tracked, lease)
-    view.look(NOOP, 0)
+    view.look(MUCH)
     put(server, message(0))
 
-    assert select.select([tracked.fileno()], [], [], 5)[0]
-    tracked.drain()
-    assert [head.count for head in view.look(NOOP, 0)] == [1]
+    assert not view.needs_look
+    assert told_of_a_change(view, tracked)
+    assert view.needs_look
+    assert [head.count for head in looked(view)] == [1]
+
+
+def test_a_claim_arms_the_wake_up_again(
+    server: "redis.Redis", tracked: TrackedClient, view: QueueView
+) -> None:
+    """A node's own claim disarms the list, and Redis does not tell a node of what it did itself."""
+    put(server, message(0))
+    (head,) = looked(view)
+    claim(view, head)
+    put(server, message(1))
+
+    assert told_of_a_change(view, tracked)
+    assert [head.count for head in looked(view)] == [1]
+
+
+def test_a_claim_brings_the_next_head_along(server: "redis.Redis", view: QueueView) -> None:
+    """No look is needed before the next claim."""
+    put(server, message(0), message(1), message(2))
+    (head,) = looked(view)
+
+    turn = claim(view, head, head)
+
+    assert [[number_of(one.payload) for one in claimed] for claimed in turn.claimed] == [[0], [1]]
+    assert not view.needs_look
+    assert [head.count for head in view.heads()] == [1]
+
+
+def test_a_settlement_goes_along_and_what_it_pushes_is_looked_at(
+    server: "redis.Redis", view: QueueView, settler: Settler
+) -> None:
+    """Redis does not tell a node of its own pushes: the script does."""
+    put(server, message(0), message(1))
+    (head,) = looked(view)
+    ((held,), _) = claim(view, head, head).claimed
+    settler.add({"tag": held.tag, "action": "requeue", "attempts": 0})
+    view.turn([], 0)
+
+    assert (len(settler), settler.settled) == (0, 1)
+    assert view.needs_look
+    assert [head.count for head in looked(view)] == [1]
+
+
+def test_a_flushed_database_is_looked_at_anew(
+    server: "redis.Redis", tracked: TrackedClient, view: QueueView
+) -> None:
+    """Redis then names no keys."""
+    put(server, message(0))
+    view.look(MUCH)
+    server.flushdb()
+
+    assert told_of_a_change(view, tracked)
+    assert looked(view) == []
 
 
 def test_a_server_that_knows_no_scripts_is_told_them(
-    server: "redis.Redis", tracked: TrackedClient, lease: Lease
+    server: "redis.Redis", view: QueueView, settler: Settler
 ) -> None:
-    """After a restart the first look loads them all."""
+    """After a restart the first turn does nothing but load them all."""
     put(server, message(0))
+    (head,) = looked(view)
+    settler.add({"tag": "0:0001:noop", "action": "done"})
     server.script_flush()
-    view = QueueView(tracked, lease)
+    first = claim(view, head)
 
-    (head,) = view.look(NOOP, 0)
+    assert (first.claimed, first.error, len(settler)) == ([[]], None, 1)
+    assert [len(claimed) for claimed in claim(view, head).claimed] == [1]
+    assert len(settler) == 0
 
-    assert len(view.claim(head, 1)) == 1
 
-
-def test_a_claim_without_a_lease_is_an_error(
-    server: "redis.Redis", tracked: TrackedClient, lease: Lease
-) -> None:
+def test_a_claim_without_a_lease_is_an_error(server: "redis.Redis", view: QueueView) -> None:
     """The node must take its lease anew first."""
-    view = QueueView(tracked, lease)
     put(server, message(0))
-    (head,) = view.look(NOOP, 0)
+    (head,) = looked(view)
     server.delete(keys.LEASES)
 
-    with pytest.raises(LeaseLostError):
-        view.claim(head, 1)
+    turn = claim(view, head)
+
+    assert turn.claimed == [[]]
+    assert isinstance(turn.error, LeaseLostError)
+    assert server.llen(LIST) == 1
+
+
+def test_what_one_claim_has_brought_is_kept_where_another_fails(
+    server: "redis.Redis", view: QueueView
+) -> None:
+    """A message that is ours must be run, whatever else the turn has met."""
+    put(server, message(0))
+    (head,) = looked(view)
+    server.set(keys.queue_list(LIST, 3), "no list")
+
+    turn = claim(view, head, replace(head, source=keys.queue_list(LIST, 3)))
+
+    assert [len(claimed) for claimed in turn.claimed] == [1, 0]
+    assert isinstance(turn.error, redis.ResponseError)
 
 
 def test_claims_before_and_after_a_reconnection_have_different_tags(
-    server: "redis.Redis", redis_url: str, lease: Lease
+    server: "redis.Redis", redis_url: str, lease: Lease, settler: Settler
 ) -> None:
     """The lease outlives a connection: a tag used twice would overwrite a message that is held."""
     put(server, message(0), message(1))
     claimed = []
     for _ in range(2):
         tracked = TrackedClient(redis_url)
-        view = QueueView(tracked, lease)
-        (head,) = view.look(NOOP, 0)
-        claimed += view.claim(head, 1)
+        view = QueueView(tracked, lease, settler)
+        view.watch(NOOP)
+        (head,) = looked(view)
+        claimed += claim(view, head).claimed[0]
         tracked.close()
 
     assert len({message.tag for message in claimed}) == 2

@@ -118,7 +118,7 @@ def test_every_place_in_the_code_that_a_page_names_exists(page: Path) -> None:
     ("place", "is_known"),
     [
         ("`worker/puller.py`", True),
-        ("`worker/puller.py:Puller._take_one_batch`", True),
+        ("`worker/intake.py:Intake.take`", True),
         ("`worker/candidates.py:in_order`", True),
         ("`worker/scripts/settle.lua:give_back`", True),
         ("`worker/pullers.py`", False),

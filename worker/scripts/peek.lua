@@ -1,25 +1,25 @@
 -- Looks at the heads of lists and at the large entries, changing nothing.
 -- KEYS: list or large zset keys. ARGV: for each key 'list', or the most bytes to look for.
--- Returns for each key {count, estimate, mark, class, charged bytes, identity, list}; {0} where nothing
--- (that fits) waits. The identity tells one message from the next like it.
+-- Returns for each key {count, estimate, mark, class, charged bytes, identity, list, project}; {count} where
+-- nothing (that fits) waits. The identity tells one message from the next like it.
 local heads = {}
 for i, key in ipairs(KEYS) do
-  local payload, count
-  local charged_bytes, list = 0, key
+  local payload
+  local count, charged_bytes, list = 0, 0, key
   if ARGV[i] == 'list' then
     payload = redis.call('LINDEX', key, -1)
-    count = payload and redis.call('LLEN', key)
+    if payload then count = redis.call('LLEN', key) end
   else
+    count = redis.call('ZCARD', key)
     local entry = redis.call('ZREVRANGEBYSCORE', key, ARGV[i], '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if entry[1] then list, payload = string.match(entry[1], '^([^%z]*)%z(.*)$') end
     charged_bytes = entry[2]
-    count = payload and redis.call('ZCARD', key)
   end
   if payload then
-    local estimate, mark, class = head_of(payload)
-    heads[i] = {count, estimate, mark, class, charged_bytes, redis.sha1hex(payload), list}
+    local estimate, mark, class, project = head_of(payload)
+    heads[i] = {count, estimate, mark, class, charged_bytes, redis.sha1hex(payload), list, project}
   else
-    heads[i] = {0}
+    heads[i] = {count}
   end
 end
 return heads

@@ -1,15 +1,13 @@
 """What was seen at the head of a list is claimed by the very bytes that were seen."""
 
-from typing import cast
+from typing import Any
 
 import pytest
 
 from governor.model import Estimate
 from tasks.estimate_forms import EstimateForms
 from tests.unit.worker.builders import a_head, a_kind
-from worker.claim import Head, QueueView
-from worker.connections import TrackedClient
-from worker.lease import Lease
+from worker.claim import Head
 
 
 def seen(raw: bytes) -> Head:
@@ -52,8 +50,9 @@ def test_a_head_is_admitted_with_what_its_estimate_stands_for(
     assert head.estimate_bytes == sent.to_header().encode()
 
 
-def test_a_look_at_no_queue_asks_nothing() -> None:
-    """All queues may be cancelled; a command without keys is an error of Redis."""
-    view = QueueView(cast("TrackedClient", None), cast("Lease", None))
-
-    assert view.look([], 0) == []
+@pytest.mark.parametrize(
+    ("changes", "runs_alone"), [({}, False), ({"mark": "solo"}, True), ({"is_large": True}, True)]
+)
+def test_a_suspect_and_a_large_entry_run_alone(changes: dict[str, Any], runs_alone: bool) -> None:  # noqa: FBT001 - a table
+    """What waits behind them is not like them."""
+    assert a_head(**changes).runs_alone is runs_alone

@@ -1,0 +1,206 @@
+"""Takes work: reserves for heads in order, claims in one round trip, hands batches to children.
+
+Nothing is claimed without a reservation. Does not cover what wakes the loop
+(:mod:`worker.puller`), nor heads that cannot run here (:mod:`worker.misfits`).
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from governor.ledger import Reservation
+from governor.model import Decision, DecisionReason, Estimate, Verdict
+from tasks.catalog import STAGES
+from worker.candidates import Turns, WaitingTimes, in_order
+from worker.claim import Claimed, Head, Wish
+from worker.lease import Lease
+from worker.logs import get_logger
+from worker.misfits import Misfits
+from worker.node import Node
+from worker.pool import GovernedPool
+from worker.queue_view import QueueView
+from worker.reception import Reception
+from worker.running_batch import BatchServices, RunningBatch
+
+log = get_logger(__name__)
+
+_GOVERNOR_WAKES = {DecisionReason.SLOTS_BUSY}
+"""Only a release can end these waits, and a release wakes us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeParts:
+    """What of a node takes part in taking work."""
+
+    node: Node
+    pool: GovernedPool
+    lease: Lease
+    reception: Reception
+    misfits: Misfits
+    services: BatchServices
+    running: set[RunningBatch]
+    """The batches from dispatch to release."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Plan:
+    """What one claim is to bring, and under which reservation each wish is."""
+
+    wishes: list[Wish] = field(default_factory=list)
+    unstarted: list[Reservation] = field(default_factory=list)
+    """One for each wish; each is released, or goes with its batch."""
+    waits: list[Decision] = field(default_factory=list)
+    is_over: bool = False
+    """A head was refused or moved on the way: what else waits must be looked at first."""
+
+
+class Intake:
+    """What a node takes from its queues; main thread only."""
+
+    def __init__(self, parts: IntakeParts) -> None:
+        self._parts = parts
+        self._node = parts.node
+        self._governor = parts.node.governor
+        self._stage_of = {
+            kind.name: STAGES.index(kind.stage) if kind.stage in STAGES else len(STAGES)
+            for kind in parts.node.kinds.values()
+        }
+        self._times = WaitingTimes()
+        self._turns = Turns()
+        self.waits_for: str | None = None
+        """Why nothing more is started, in the governor's words."""
+        self.should_retry = False
+        """Something waits for the machine: neither a release nor a message will tell when it may start."""
+        self.claims = self.empty_claims = self.messages = 0
+
+    def take(self, queues: QueueView) -> bool:
+        """Start as many batches as there is room for, by one claim; False when nothing that waits may start.
+
+        Raises:
+            LeaseLostError: the lease has ended.
+            SnapshotError: the machine cannot be read.
+            redis.RedisError: Redis cannot be reached.
+        """
+        plan = _Plan()
+        if not self._has_room(plan):
+            return False
+        if queues.needs_look:
+            queues.look(self._free_bytes())
+        heads = [head for head in queues.heads() if not self._is_for_others(head)]
+        self._times.note(heads, time.monotonic_ns())
+        try:
+            self._reserve_for(in_order(heads, self._stage_of, self._times, self._turns), queues, plan)
+            self._claim(queues, plan)
+        finally:
+            for reservation in plan.unstarted:
+                self._governor.release(reservation)
+        if plan.wishes or plan.is_over:
+            return True
+        self._on_nothing_started(plan.waits)
+        return False
+
+    def _is_for_others(self, head: Head) -> bool:
+        """Tell whether a head's photos are not seen here, while other nodes may see them."""
+        sight = self._parts.services.sight
+        return sight is not None and sight.is_blind_to(head.kind, head.project)
+
+    def _has_room(self, plan: _Plan) -> bool:
+        """Tell whether threads and children are there for one more batch."""
+        has_thread = self._governor.availability().available.cpu_threads > 0
+        return has_thread and self._parts.pool.idle_children > len(plan.wishes)
+
+    def _free_bytes(self) -> int:
+        return self._governor.availability().available.memory_bytes
+
+    # -- Reserve ----------------------------------------------------------------------
+
+    def _reserve_for(self, heads: Sequence[Head], queues: QueueView, plan: _Plan) -> None:
+        """Reserve for the first heads that may start, until there is no room."""
+        for head in heads:
+            rest: Head | None = head
+            while rest is not None and self._has_room(plan):
+                rest = self._reserve_once(rest, queues, plan)
+            if plan.is_over:
+                return
+
+    def _reserve_once(self, head: Head, queues: QueueView, plan: _Plan) -> Head | None:
+        """Reserve one batch for a head; return what is thought to wait behind it, None when done with it."""
+        kind = self._node.kinds[head.kind]
+        estimate = head.estimate(kind)
+        if head.mark == "bad" or estimate is None:
+            self._parts.misfits.refuse_malformed(queues, head)
+            plan.is_over = True
+            return None
+        decision, reservation = self._reserve(head, estimate)
+        if reservation is None:
+            self._on_not_admitted(head, decision, queues, plan)
+            return None
+        batch = reservation.grant.batch
+        plan.wishes.append(Wish(head=head, batch=batch, powers_of_two=kind.powers_of_two))
+        plan.unstarted.append(reservation)
+        return _behind(head, batch)
+
+    def _reserve(self, head: Head, estimate: Estimate) -> tuple[Decision, Reservation | None]:
+        return self._governor.reserve(
+            self._node.snapshot(),
+            estimate,
+            head.kind,
+            waiting_items=1 if head.runs_alone else head.count,
+            nodes=self._parts.lease.live_nodes,
+        )
+
+    def _on_not_admitted(self, head: Head, decision: Decision, queues: QueueView, plan: _Plan) -> None:
+        misfits = self._parts.misfits
+        if decision.verdict is Verdict.REJECT and misfits.reject(queues, head, decision):
+            plan.is_over = True
+            return
+        misfits.on_wait(queues, head, decision, self._times.since_ns(head))
+        plan.waits.append(decision)
+
+    # -- Claim ------------------------------------------------------------------------
+
+    def _claim(self, queues: QueueView, plan: _Plan) -> None:
+        """Claim what was wished for, and start what is there of it."""
+        if not plan.wishes:
+            return
+        turn = queues.turn(plan.wishes, self._free_bytes())
+        reservations = tuple(plan.unstarted)
+        for wish, reservation, claimed in zip(plan.wishes, reservations, turn.claimed, strict=True):
+            if self._start(wish.head.kind, reservation, claimed):
+                plan.unstarted.remove(reservation)
+                self._turns.note(wish.head.project)
+        if turn.error is not None:
+            raise turn.error
+
+    def _start(self, kind_name: str, reservation: Reservation, claimed: list[Claimed]) -> bool:
+        """Hand what was claimed to the pool as one batch; False where there is nothing to run."""
+        self.claims += 1
+        self.messages += len(claimed)
+        self.empty_claims += not claimed
+        items = self._parts.reception.receive(claimed, kind_name)
+        if not items:
+            return False
+        if len(items) < reservation.grant.batch:
+            self._governor.shrink(reservation, len(items))
+        kind = self._node.kinds[kind_name]
+        batch = RunningBatch(items, kind, reservation, self._parts.services)
+        self._parts.running.add(batch)
+        self._parts.pool.submit(batch)
+        return True
+
+    def _on_nothing_started(self, waits: Sequence[Decision]) -> None:
+        """Note why, for the registry and the log, and whether trying again may help."""
+        reason = waits[0].sentence() if waits else None
+        if reason != self.waits_for and reason is not None and waits[0].reason not in _GOVERNOR_WAKES:
+            log.info("waiting", decision=reason)
+        self.waits_for = reason
+        self.should_retry = any(
+            wait.verdict is Verdict.WAIT and wait.reason not in _GOVERNOR_WAKES for wait in waits
+        )
+
+
+def _behind(head: Head, batch: int) -> Head | None:
+    """Return a head as it will be when a batch of it is gone; None where nothing alike is known to wait."""
+    if head.runs_alone or head.count <= batch:
+        return None
+    return replace(head, count=head.count - batch)

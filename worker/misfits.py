@@ -1,0 +1,85 @@
+"""Deals with heads that cannot run on this node: moves them out of the way, or fails them.
+
+Does not cover the order in which heads are tried, nor what may start
+(:mod:`worker.puller`).
+"""
+
+import time
+
+from governor.model import UINT64_MAX, Decision, DecisionReason
+from tasks.errors import Failure
+from worker import refusals
+from worker.candidates import WaitingTimes
+from worker.claim import Head, Wish
+from worker.node import Node
+from worker.queue_view import QueueView
+from worker.reception import Reception
+
+_SET_ASIDE_AFTER_NS = 1_000_000_000
+_BLOCKED_AFTER_NS = 30_000_000_000
+
+
+class Misfits:
+    """What the loop does with heads that it may not start; main thread only."""
+
+    def __init__(self, node: Node, reception: Reception) -> None:
+        self._node = node
+        self._reception = reception
+        self._blocked_times = WaitingTimes()
+
+    def refuse_malformed(self, queues: QueueView, head: Head) -> None:
+        """Fail a message that is unreadable, or whose estimate its kind does not accept."""
+        self._refuse(queues, head, refusals.malformed(head, self._node.kinds[head.kind]))
+
+    def reject(self, queues: QueueView, head: Head, decision: Decision) -> bool:
+        """Fail what no node can run, or move what this one cannot out of the way; False: it stays."""
+        if decision.reason is DecisionReason.INVALID_ESTIMATE:
+            self.refuse_malformed(queues, head)
+            return True
+        if self._node.settings.single_node or decision.reason is DecisionReason.ESTIMATE_TOO_LARGE:
+            self._refuse_as_too_large(queues, head, decision)
+            return True
+        is_for_another_node = decision.reason in {DecisionReason.IMPOSSIBLE_ON_NODE, DecisionReason.NO_GPU}
+        if head.is_large or not is_for_another_node:
+            return False
+        queues.set_aside(head, decision.needed_memory_bytes or 0, only_if_it_blocks=False)
+        return True
+
+    def on_wait(self, queues: QueueView, head: Head, decision: Decision, since_ns: int | None) -> None:
+        """Move a head out of the way that has waited for memory for a second and blocks others."""
+        is_short = decision.reason is DecisionReason.INSUFFICIENT_MEMORY
+        if not is_short or head.is_large or since_ns is None:
+            return
+        if time.monotonic_ns() - since_ns > _SET_ASIDE_AFTER_NS:
+            queues.set_aside(head, decision.needed_memory_bytes or 0, only_if_it_blocks=True)
+
+    def fail_blocked(self, queues: QueueView, *, is_idle: bool) -> None:
+        """Fail what has not fitted for 30 s, though nothing runs here and no other node will come."""
+        now_ns = time.monotonic_ns()
+        queues.look(UINT64_MAX)
+        large = [head for head in queues.heads() if head.is_large]
+        self._blocked_times.note(large if is_idle else [], now_ns)
+        for head in large:
+            estimate = head.estimate(self._node.kinds[head.kind])
+            since_ns = self._blocked_times.since_ns(head)
+            if estimate is None:
+                self.refuse_malformed(queues, head)
+                continue
+            if since_ns is None or now_ns - since_ns < _BLOCKED_AFTER_NS:
+                continue
+            decision = self._node.governor.decide(self._node.snapshot(), estimate, head.kind)
+            if not decision.is_admitted:
+                self._refuse_as_too_large(queues, head, decision)
+
+    def _refuse_as_too_large(self, queues: QueueView, head: Head, decision: Decision) -> None:
+        self._refuse(queues, head, refusals.too_large(decision, self._node.memory_option_for(decision)))
+
+    def _refuse(self, queues: QueueView, head: Head, failure: Failure) -> None:
+        """Claim one message without a reservation, to fail it: no code of a job runs."""
+        most_bytes = self._node.governor.availability().available.memory_bytes
+        turn = queues.turn([Wish(head=head, batch=1)], most_bytes)
+        for claimed in turn.claimed:
+            for message in claimed:
+                self._reception.refuse(message, head.kind, failure)
+        if turn.error is not None:
+            raise turn.error
