@@ -23,7 +23,7 @@ import pytest
 import redis
 from celery import Celery
 
-from tasks.parameters import ProjectParameters
+from tasks.parameters import FeatureParameters, ProjectParameters
 from tasks.photo_folder import find_photos
 from tasks.store import Store
 from tests.acceptance.conftest import DEADLINE_SECONDS, wait_until
@@ -155,7 +155,9 @@ class Composition:
     def run_project(self, name: str, until: str) -> None:
         """Put a project of the photos into the store and start it as any Celery client may."""
         project = self.store.project(name)
-        project.create(ProjectParameters(), find_photos(self.photos))
+        # Other parameters than the other project's: features of these are not in the store yet.
+        parameters = ProjectParameters(features=FeatureParameters(max_features=4096))
+        project.create(parameters, find_photos(self.photos))
         with Celery(broker=self.broker_url) as client:
             client.send_task(
                 "pipeline.expand", kwargs={"project": name, "until": until}, queue="pipeline.expand"
