@@ -10,6 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from tasks.parameters import ProjectParameters
+from tasks.store import Source, Store
 from worker import cli, local_commands
 from worker.command_endings import EXIT_USAGE, interruptible
 from worker.command_options import Until, read_bytes
@@ -85,6 +87,12 @@ def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
         ("worker", "--broker", "amqp://host", "--store", "."),
         ("worker", "--broker", "redis://host", "--store", ".", "--name", "a b"),
         ("worker", "--broker", "redis://host", "--store", ".", "--memory", "0"),
+        ("submit",),
+        ("submit", ".", "--features", "surf"),
+        ("watch",),
+        ("cancel",),
+        ("retry",),
+        ("explain",),
         ("no-such-command",),
         ("--no-such-option",),
     ],
@@ -272,3 +280,105 @@ def test_failures_with_nothing_left_are_a_failure(imported: int, exit_code: int)
         local_commands._finish(summary, None, Until.MODEL, as_json=True)
 
     assert ended.value.exit_code == exit_code
+
+
+# -- Clusters ---------------------------------------------------------------------------
+
+CLUSTER_COMMANDS = ["submit", "watch", "cancel", "retry", "explain"]
+
+
+@pytest.fixture
+def _no_cluster_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what the user of this machine has set."""
+    for name in ("TIEPOINT_BROKER_URL", "TIEPOINT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("_no_cluster_in_the_environment")
+@pytest.mark.parametrize("command", CLUSTER_COMMANDS)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "which queue? name it with --broker or TIEPOINT_BROKER_URL"),
+        (("--broker", "redis://host"), "which store? name it with --store or TIEPOINT_STORE"),
+        (("--broker", "redis://host", "--store", "no-such-folder"), "no-such-folder is not a folder"),
+        (("--broker", "amqp://host", "--store", "."), "TIEPOINT_BROKER_URL: 'amqp://host'"),
+    ],
+)
+def test_a_cluster_must_be_named_and_seen(command: str, options: tuple[str, ...], words: str) -> None:
+    """Neither queue nor store is ever implied."""
+    result = invoke(command, "castle", *options)
+
+    assert result.exit_code == EXIT_USAGE
+    assert words in result.stderr
+
+
+@pytest.mark.usefixtures("_no_cluster_in_the_environment")
+def test_the_environment_names_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does for workers."""
+    monkeypatch.setenv("TIEPOINT_BROKER_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("TIEPOINT_STORE", str(tmp_path))
+    result = invoke("watch", "castle")
+
+    assert result.exit_code == EXIT_USAGE
+    assert f"the store {tmp_path} holds no project castle" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "resume", "export"])
+@pytest.mark.parametrize(
+    ("options", "in_environment", "is_sought_in"),
+    [(("--store", "S"), False, "store"), ((), True, "store"), ((), False, "folder")],
+)
+def test_a_plain_name_is_a_project_of_the_store_that_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    options: tuple[str, ...],
+    in_environment: bool,  # noqa: FBT001 - a table
+    is_sought_in: str,
+) -> None:
+    """Without any it is a folder, as ever."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "S").mkdir()
+    monkeypatch.setenv("TIEPOINT_BROKER_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.delenv("TIEPOINT_STORE", raising=False)
+    if in_environment:
+        monkeypatch.setenv("TIEPOINT_STORE", "S")
+    out = ("--out", "out") if command == "export" else ()
+    result = invoke(command, "castle", *options, *out)
+
+    words = {"store": "S holds no project castle", "folder": "castle holds no project; make one"}
+    assert result.exit_code == EXIT_USAGE
+    assert words[is_sought_in] in result.stderr
+
+
+def test_a_folder_stays_a_folder_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is one here is not looked for in the store."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "castle").mkdir()
+    monkeypatch.setenv("TIEPOINT_STORE", "S")
+
+    assert "castle holds no project; make one" in invoke("status", "castle").stderr
+
+
+def test_options_of_workers_are_refused_for_a_cluster(tmp_path: Path) -> None:
+    """They would be ignored."""
+    result = invoke("resume", "castle", "--store", tmp_path, "--memory", "4GiB")
+
+    assert result.exit_code == EXIT_USAGE
+    assert "options of the cluster's workers" in result.stderr
+
+
+@pytest.mark.usefixtures("_no_cluster_in_the_environment")
+@pytest.mark.parametrize("command", ["watch", "cancel", "retry", "explain"])
+def test_a_queue_that_does_not_answer_is_told_in_a_sentence(tmp_path: Path, command: str) -> None:
+    """With exit code 1: the command was right."""
+    project = Store(tmp_path).project("castle")
+    project.create(ProjectParameters(), [Source(name="a.jpg", path="/a.jpg")])
+    result = invoke(command, "castle", "--broker", "redis+socket:///no/such/socket", "--store", tmp_path)
+
+    assert result.exit_code == 1
+    assert "error: the queue does not answer" in result.stderr
+    assert "Traceback" not in result.output
