@@ -6,9 +6,9 @@ to a child. Does not talk to Redis itself (:mod:`worker.settle`).
 
 import json
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from governor.governor import Governor
@@ -21,12 +21,15 @@ from worker.claimed_item import ClaimedItem
 from worker.frames import BatchReport, BatchRequest
 from worker.logs import get_logger
 from worker.settle import Settler, failed_entry, settlement
+from worker.sight import Sight
 
 log = get_logger(__name__)
 
 MAX_ATTEMPTS = 3
 _BACK_OFF_MS = (1_000, 5_000)
 """After the first and the second attempt."""
+_batch_numbers = count(1)
+"""A child talks to one main process only: numbers of this process are enough to tell its batches apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class BatchServices:
     settler: Settler
     record_failure: Callable[[ClaimedItem, Failure], None]
     """Writes a failure that no child could write into the project's store."""
+    sight: Sight | None = None
+    """Who sees which photos; None where no other node will come."""
     on_over: Callable[["RunningBatch"], None]
 
 
@@ -51,7 +56,7 @@ class RunningBatch:
         self, items: Sequence[ClaimedItem], kind: Kind, reservation: Reservation, services: BatchServices
     ) -> None:
         self.request = BatchRequest(
-            batch_id=uuid.uuid4().hex,
+            batch_id=str(next(_batch_numbers)),
             kind=kind.name,
             payloads=tuple(item.payload for item in items),
             places=tuple(item.place for item in items),
@@ -91,10 +96,11 @@ class RunningBatch:
                 log.warning("input_missing", kind=self._kind.name, item=item.name, cause=outcome["cause"])
                 self._finish(item, outcome)
             case "failed":
-                failure = Failure(**{**outcome["failure"], "reason": Reason(outcome["failure"]["reason"])})
-                self._fail(item, failure)
+                self._fail(item, _failure(outcome))
             case "needs":
                 self._ask_for_more(item, outcome["estimate"])
+            case "elsewhere":
+                self._pass_on(item, outcome)
             case "transient":
                 self._back_off(item, outcome["cause"])
             case "suspect":
@@ -205,6 +211,30 @@ class RunningBatch:
         self._settler.add({**settlement(item, "park"), "attempts": 1, "delay_ms": delay_ms})
         item.announce_return(cause)
 
+    def _pass_on(self, item: ClaimedItem, outcome: dict[str, Any]) -> None:
+        """Give an item to the nodes that may see its file; fail it without any, or at the third look.
+
+        A node that was never meant to see the file counts no attempt.
+        """
+        sight, attempts = self._services.sight, int(outcome["counts_attempt"])
+        others = sight.others(outcome["source"]) if sight is not None else []
+        is_over = others is not None and (not others or item.attempts + attempts >= MAX_ATTEMPTS)
+        if sight is None or is_over:
+            failure = _failure(outcome) if sight is None else sight.failure(_failure(outcome), others or [])
+            self._services.record_failure(item, failure)
+            self._fail(item, failure)
+            return
+        log.info("left_to_other_nodes", kind=self._kind.name, name=item.name, source=outcome["source"])
+        sight.note_blind(self._kind.name, item.place.project if item.place else "")
+        self._settler.add(
+            {
+                **settlement(item, "park"),
+                "attempts": attempts,
+                "delay_ms": _BACK_OFF_MS[min(item.attempts, 1)],
+            }
+        )
+        item.announce_return(str(outcome["failure"]["cause"]))
+
     def _suspect(self, item: ClaimedItem, cause: str) -> None:
         """Count an attempt; the third is the last."""
         if item.attempts + 1 < MAX_ATTEMPTS:
@@ -258,3 +288,8 @@ class RunningBatch:
 
     def _elapsed_seconds(self) -> float:
         return (time.monotonic_ns() - self._dispatched_ns) / 1e9
+
+
+def _failure(outcome: dict[str, Any]) -> Failure:
+    """Return the failure that a child has reported."""
+    return Failure(**{**outcome["failure"], "reason": Reason(outcome["failure"]["reason"])})

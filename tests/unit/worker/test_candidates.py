@@ -1,24 +1,30 @@
-"""What waits is tried in the order of urgency, size, stage and patience."""
+"""What waits is tried in the order of urgency, size, turn, stage and patience."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.expand import EXPAND_KIND
 from tests.unit.worker.builders import a_head
-from worker.candidates import WaitingTimes, in_order
+from worker import candidates
+from worker.candidates import Turns, WaitingTimes, in_order
 from worker.claim import Head
 
 STAGE_OF = {"early": 0, "late": 5, "noop": 2}
 
 
-def ordered(*heads: Head, seen_ns: dict[str, int] | None = None) -> list[Head]:
-    """Order heads that were first seen at these times (0 where not said)."""
+def ordered(*heads: Head, seen_ns: dict[str, int] | None = None, served: str = "") -> list[Head]:
+    """Order heads that were first seen at these times (0 where not said), these projects being served."""
+    turns = Turns()
+    for project in served:
+        turns.note(project)
     times = WaitingTimes()
     seen_ns = seen_ns or {}
     arrived: list[Head] = []
     for head in sorted(heads, key=lambda head: seen_ns.get(head.source, 0)):
         arrived.append(head)
         times.note(arrived, seen_ns.get(head.source, 0))
-    return in_order(heads, STAGE_OF, times)
+    return in_order(heads, STAGE_OF, times, turns)
 
 
 def test_a_more_urgent_class_goes_first() -> None:
@@ -87,3 +93,54 @@ def test_another_estimate_in_the_same_list_is_another_head() -> None:
 def test_the_order_does_not_depend_on_how_heads_arrive(heads: list[Head]) -> None:
     """The same queues, the same choice."""
     assert [head.source for head in ordered(*heads)] == ["0late", "0early", "3late", "3early"]
+
+
+def test_the_project_that_was_served_longest_ago_goes_first() -> None:
+    """Whatever its stage: a project in its last stage does not hold up one in its first."""
+    late = a_head(kind="late", source="a", project="p")
+    early = a_head(kind="early", source="b", project="q")
+
+    assert ordered(late, early, served="pq") == [late, early]
+    assert ordered(late, early, served="qp") == [early, late]
+
+
+def test_a_project_that_was_never_served_goes_first() -> None:
+    """A new one starts at once."""
+    old, new = a_head(kind="late", source="a", project="p"), a_head(kind="early", source="b", project="q")
+
+    assert ordered(old, new, served="p") == [new, old]
+
+
+def test_a_plan_goes_before_all_turns() -> None:
+    """It is short, and what it plans keeps the others fed; a more urgent class goes before it."""
+    work = a_head(kind="late", source="a", project="q")
+    plan = a_head(kind=EXPAND_KIND, source="b", project="p")
+    urgent = a_head(kind="early", source="c", project="p", priority=0)
+
+    assert ordered(work, plan, urgent, served="qp") == [urgent, plan, work]
+
+
+def test_within_a_project_the_latest_stage_goes_first() -> None:
+    """Taking turns changes nothing for a project that is alone."""
+    early, late = (a_head(kind=kind, source=kind, project="p") for kind in ("early", "late"))
+
+    assert ordered(early, late, served="ppp") == [late, early]
+
+
+def test_jobs_without_a_project_take_turns_as_one() -> None:
+    """Bare jobs of stock clients neither starve nor crowd out projects."""
+    bare, job = a_head(kind="late", source="a"), a_head(kind="early", source="b", project="p")
+    turns = Turns()
+    turns.note("")
+
+    assert in_order([bare, job], STAGE_OF, WaitingTimes(), turns) == [job, bare]
+
+
+def test_turns_remember_a_bounded_number_of_projects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one served longest ago is forgotten, and so is next."""
+    monkeypatch.setattr(candidates, "_MOST_PROJECTS", 2)
+    turns = Turns()
+    for project in "abac":
+        turns.note(project)
+
+    assert [turns.last(project) for project in "abc"] == [3, 0, 4]
