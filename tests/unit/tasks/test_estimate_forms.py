@@ -7,9 +7,13 @@ import pytest
 from governor.model import Estimate
 from tasks.catalog import load_kinds
 from tasks.estimate_forms import EstimateForms, difference, normalised
+from tasks.feature_memory import features_estimate
+from tasks.feature_sets import FEATURE_KINDS
 from tasks.kind import Kind
 from tasks.model_memory import MappingSize, model_estimate
 from tasks.old_estimates import OLD_ESTIMATES
+from tasks.parameters import Extractor, FeatureParameters
+from tasks.store import PhotoRecord
 from tasks.tracks import tracks_estimate
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -137,6 +141,17 @@ def test_one_off_in_one_field_is_refused_and_the_field_named(
 def test_what_an_input_needs_is_admitted_as_it_is(name: str, sent: Estimate) -> None:
     """These kinds' own plans, and their answers to a grant that is too small, vary with the input."""
     assert accepted(name, sent) == sent
+
+
+@pytest.mark.parametrize("extractor", FEATURE_KINDS)
+@pytest.mark.parametrize("side_px", [10, 1000, 3200, 10_000])
+def test_every_photo_has_an_estimate_that_its_kind_accepts(extractor: Extractor, side_px: int) -> None:
+    """Up to 100 megapixels; planned, or answered to a grant that was too small."""
+    photo = PhotoRecord(width_px=side_px, height_px=side_px, focal_length_px=1.0, focal_is_prior=False)
+    parameters = FeatureParameters(extractor=extractor, max_image_size_px=65_535)
+    estimate = features_estimate(photo, parameters)
+
+    assert accepted(FEATURE_KINDS[extractor], estimate) == estimate
 
 
 def test_many_observations_take_the_threads_of_many_with_at_least_the_floors_memory() -> None:
