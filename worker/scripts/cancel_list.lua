@@ -17,5 +17,9 @@ for offset, payload in ipairs(stretch) do
     removed = removed + 1
   end
 end
-if removed > 0 then redis.call('LREM', KEYS[1], removed, GONE) end
+if removed > 0 then
+  -- LREM walks to what it removes: from the nearer end.
+  local is_left_half = 2 * first < redis.call('LLEN', KEYS[1])
+  redis.call('LREM', KEYS[1], is_left_half and removed or -removed, GONE)
+end
 return {#stretch, removed}
