@@ -128,8 +128,8 @@ def test_nothing_follows_from_what_still_runs(
     start(server, "p", [1])
     node, tag = claim_first(server)
     queue.cancel("p", [LIST])
-    follows = {"continuation": json.dumps(job(0, stage="plan")), "continue_at": 9}
-    told = {"progress": {"state": "running"}, "report": "{}"}
+    follows: dict[str, Any] = {"continuation": json.dumps(job(0, stage="plan")), "continue_at": 9}
+    told: dict[str, Any] = {"progress": {"state": "running"}, "report": "{}"}
     node.settle(settlement(tag, action, 1, pushes=[job(2)], **follows, **told))
 
     assert numbers(server) == []

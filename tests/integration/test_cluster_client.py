@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_a_node_that_does_not_see_a_photo_leaves_it_to_one_that_does(
     photos = photos_in(cluster.folder / "castle", 8)
     cluster.start_worker("blind", lease_seconds=30)
     sees = cluster.start_worker("sees", import_roots=roots(photos), lease_seconds=30)
-    to_it = {"destination": [f"sees@{socket.gethostname()}"], "reply": True, "timeout": 5}
+    to_it: dict[str, Any] = {"destination": [f"sees@{socket.gethostname()}"], "reply": True, "timeout": 5}
     with cluster.stock as app:
         app.control.cancel_consumer("import.images", **to_it)
     name = client.submit(photos, until="import")

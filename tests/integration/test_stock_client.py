@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -50,7 +51,8 @@ def test_a_job_that_needs_more_than_its_kinds_default_says_so_and_is_done(
     arguments = json.dumps({"image": content, "max_image_size_px": parameters.max_image_size_px})
     stock_process.send(cluster.broker_url, kind, arguments, cluster.folder / "packages")
     wait_until(lambda: cluster.server.zcard(keys.large(kind)), "it is set aside with its need")
-    (_, needed_bytes) = cluster.server.zrange(keys.large(kind), 0, -1, withscores=True)[0]
+    entries: Any = cluster.server.zrange(keys.large(kind), 0, -1, withscores=True)
+    needed_bytes = int(entries[0][1])
     cluster.start_worker("large", memory_bytes=4096 * MIB, cpus=1)
     wait_until(lambda: store.has(features_key(content, parameters)), "the larger node has done it")
 
