@@ -58,7 +58,6 @@ def _kind(name: str, *, max_batch: int = 1, cpu_threads: int = 1) -> Kind:
 
 
 KINDS = (
-    _kind("share"),
     _kind("share.batch8", max_batch=8),
     _kind("share.threads", cpu_threads=64),
 )

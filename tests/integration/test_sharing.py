@@ -53,11 +53,17 @@ class Nodes:
             for n, node, b, t, at in (line.split() for line in lines)
         ]
 
+    def wait_for_starts(self, count: int, *, log: str = "runs") -> None:
+        """Wait until this many jobs have started."""
+        wait_until(lambda: len(self.runs(log)) == count, f"{count} jobs have started")
+
     def occupy(self, nodes: int) -> Path:
-        """Give each node of one thread a job, and return the file that ends these jobs."""
+        """Give each node one job with all its threads, and return the file that ends these jobs."""
         gate = self.cluster.folder / "gate"
-        self.send("share", range(nodes), log="gates", wait_for_file=str(gate))
-        wait_until(lambda: len({run.node for run in self.runs("gates")}) == nodes, "each node is busy")
+        for number in range(nodes):
+            # One after the other: what waits alone gets all threads.
+            self.send("share.threads", range(number, number + 1), log="gates", wait_for_file=str(gate))
+            self.wait_for_starts(number + 1, log="gates")
         return gate
 
 
@@ -75,7 +81,7 @@ def test_the_last_items_of_a_stage_are_spread_over_the_nodes(nodes: Nodes) -> No
     gate = nodes.occupy(2)
     nodes.send("share.batch8", range(8), wait_for_nodes=2)
     gate.touch()
-    wait_until(lambda: len(nodes.runs()) == 8, "all run")
+    nodes.wait_for_starts(8)
 
     per_node = Counter(run.node for run in nodes.runs())
     assert set(per_node) == {"first", "second"}
@@ -89,7 +95,7 @@ def test_a_node_that_is_alone_takes_all_in_one_batch(nodes: Nodes) -> None:
     gate = nodes.occupy(1)
     nodes.send("share.batch8", range(8))
     gate.touch()
-    wait_until(lambda: len(nodes.runs()) == 8, "all run")
+    nodes.wait_for_starts(8)
 
     assert {run.batch for run in nodes.runs()} == {8}
 
@@ -100,8 +106,10 @@ def test_the_last_job_of_each_node_gets_all_its_threads(nodes: Nodes) -> None:
     for name in ("first", "second"):
         nodes.start(name, cpus=2)
     wait_until(lambda: knows_nodes(nodes.cluster, "first", 2), "the first knows the second")
+    gate = nodes.occupy(2)
     nodes.send("share.threads", range(2), wait_for_nodes=2)
-    wait_until(lambda: len(nodes.runs()) == 2, "both run")
+    gate.touch()
+    nodes.wait_for_starts(2)
 
     assert {(run.node, run.threads) for run in nodes.runs()} == {("first", 2), ("second", 2)}
 
