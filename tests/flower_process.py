@@ -51,12 +51,13 @@ class Flower:
 
     @property
     def url(self) -> str:
-        """Return where its pages are, as a browser takes it."""
-        return f"http://{self.user}@127.0.0.1:{self.port}" if self.user else self._origin
+        """Return where its pages are."""
+        return f"http://127.0.0.1:{self.port}"
 
     @property
-    def _origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def door(self) -> str:
+        """Return the address by which a browser is let in, once."""
+        return f"http://{self.user}@127.0.0.1:{self.port}" if self.user else self.url
 
     @property
     def log(self) -> str:
@@ -65,7 +66,7 @@ class Flower:
 
     def ask(self, path: str, *, method: str = "GET", user: str | None = None) -> Answer:
         """Send a request as the user, or as somebody else."""
-        request = urllib.request.Request(self._origin + path, method=method)  # noqa: S310 - http
+        request = urllib.request.Request(self.url + path, method=method)  # noqa: S310 - http
         if credentials := self.user if user is None else user:
             request.add_header("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode())
         try:
@@ -94,6 +95,10 @@ class Flower:
         """Return the states of jobs; None where it knows nothing of one."""
         tasks = self.tasks()
         return [tasks[name]["state"] if name in tasks else None for name in ids]
+
+    def count(self, kind: str, state: str) -> int:
+        """Return how many jobs of a kind it remembers in a state."""
+        return sum((job["name"], job["state"]) == (kind, state) for job in self.tasks().values())
 
     def queue_lengths(self) -> dict[str, int]:
         """Return how many messages wait in each queue."""
