@@ -6,6 +6,7 @@ machine, for ever. What an index makes of the keys is :mod:`tasks.index_segments
 
 import hashlib
 from collections.abc import Iterator
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,11 @@ KEY_BITS = 24
 """Bit b of the key of table t is code bit (41 t + 11 b) mod 256."""
 
 _TABLE_STEP, _BIT_STEP = 41, 11
+_CELLS_PER_SIDE, _DIRECTIONS = 4, 8
 _SIFT_COMPONENTS = 128
-_SEED = b"tiepoint binary codes 8"
-"""The best of the first twelve (docs/retrieval.md). Changing it changes every index: raise INDEX_VERSION."""
+_CORNER = 2
+_SEED = b"tiepoint binary codes 472"
+"""How it was chosen: docs/retrieval.md. Changing it changes every index: raise INDEX_VERSION with it."""
 
 
 def table_keys(descriptors: Descriptors, extractor: Extractor) -> Keys:
@@ -55,32 +58,54 @@ def compared_components() -> NDArray[np.intp]:
 
     They are drawn by a generator that is written down here in full, not by a
     library's, whose stream may change: for bit 0, 1, 2, ... two components at a
-    time from :func:`_draws`, until they are two, and neither is compared by an
-    earlier bit of a table that this bit belongs to. So no component counts
-    twice in a key, which makes keys meet less often by chance (docs/retrieval.md).
+    time from :func:`_draws`, until they are different and comparable, and
+    neither is compared by an earlier bit of the same table.
     """
     draws = _draws()
     taken: list[set[int]] = [set() for _ in range(TABLES)]
     pairs: list[tuple[int, int]] = []
     for bit in range(CODE_BITS):
-        tables = [components for table, components in enumerate(taken) if bit in _BITS_OF_TABLE[table]]
+        of_tables = [taken[table] for table in range(TABLES) if bit in _BITS_OF_TABLE[table]]
         pair = next(draws), next(draws)
-        while pair[0] == pair[1] or any(not components.isdisjoint(pair) for components in tables):
+        while not _are_comparable(*pair) or any(not components.isdisjoint(pair) for components in of_tables):
             pair = next(draws), next(draws)
         pairs.append(pair)
-        for components in tables:
+        for components in of_tables:
             components.update(pair)
     return np.array(pairs, np.intp)
 
 
+def _are_comparable(first: int, second: int) -> bool:
+    """Tell whether neither of two components is the larger one by SIFT's making.
+
+    Component = cell * 8 + direction, 4 x 4 cells. The Gaussian window favours
+    the four inner cells over the eight at the edges, the turn to the dominant
+    orientation favours direction 0; so both must agree in these, up to a
+    reflection. The corner cells change most between two photos of one place,
+    and are left out. What this is worth: docs/retrieval.md.
+    """
+    alike = _ring(first) == _ring(second) and _turn(first) == _turn(second)
+    return first != second and alike and _ring(first) < _CORNER
+
+
+def _ring(component: int) -> int:
+    """Return 0 for an inner cell, 1 for one at an edge, 2 for a corner."""
+    row, column = divmod(component // _DIRECTIONS, _CELLS_PER_SIDE)
+    last = _CELLS_PER_SIDE - 1
+    return int(row in {0, last}) + int(column in {0, last})
+
+
+def _turn(component: int) -> int:
+    """Return how far a direction is from the dominant one, in steps of 45 degrees."""
+    direction = component % _DIRECTIONS
+    return min(direction, _DIRECTIONS - direction)
+
+
 def _draws() -> Iterator[int]:
     """Yield the bytes of SHA-256(seed, counter as 8 bytes big-endian), counter 0, 1, 2, ..., modulo 128."""
-    counter = 0
-    while True:
-        yield from (
-            byte % _SIFT_COMPONENTS for byte in hashlib.sha256(_SEED + counter.to_bytes(8, "big")).digest()
-        )
-        counter += 1
+    for counter in count():
+        digest = hashlib.sha256(_SEED + counter.to_bytes(8, "big")).digest()
+        yield from (byte % _SIFT_COMPONENTS for byte in digest)
 
 
 _BITS_OF_TABLE = [

@@ -21,7 +21,7 @@ INDEX_VERSION = 1
 SEGMENT_KIND = "visual_index.segment"
 MAX_SETS = 16
 MAX_FEATURES = 1024
-"""So many features of a set are indexed: the first, which are the best."""
+"""So many features of a set are indexed: the first by rank."""
 POSTINGS_PER_SET = MAX_FEATURES * TABLES
 
 FEATURE_BITS = 10

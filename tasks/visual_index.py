@@ -13,7 +13,7 @@ from governor.model import Estimate, Grant
 from tasks.binary_codes import table_keys
 from tasks.errors import MissingArtefactError
 from tasks.estimate_forms import EstimateForms
-from tasks.feature_sets import features_key
+from tasks.feature_sets import FeatureSet, features_key
 from tasks.index_memberships import (
     INDEX_KIND,
     Membership,
@@ -128,13 +128,22 @@ def _publish(
 def _fill(part: _Slice, store: Store) -> int | str:
     """Fill a slice from one feature file; return how many features are indexed, or why none can be."""
     try:
-        descriptors = read_features(store, part.payload.image, part.payload.features).descriptors
+        features = read_features(store, part.payload.image, part.payload.features)
     except MissingArtefactError as error:
         return str(error)
-    first = descriptors[:MAX_FEATURES]
-    postings = pack(table_keys(first, part.payload.features.extractor), part.row)
+    best = ranked(features)[:MAX_FEATURES]
+    postings = pack(table_keys(features.descriptors[best], features.extractor), part.row)
     part.postings[: len(postings)] = postings
-    return len(first)
+    return len(best)
+
+
+def ranked(features: FeatureSet) -> NDArray[np.intp]:
+    """Return the order in which features are indexed: the largest scale first, then as in the set.
+
+    Large features are met again from farther away. SIFT's sets are in this
+    order; ORB's are by response, which finds fewer pairs (docs/retrieval.md).
+    """
+    return np.argsort(-features.keypoints[:, 2], kind="stable")
 
 
 def _compact(buffer: NDArray[np.uint64], features: Sequence[int]) -> NDArray[np.uint64]:
