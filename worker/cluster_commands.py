@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from worker.client import Client
 from worker.cluster_options import BrokerOption, StoreOption, cluster
-from worker.cluster_watch import end_of, watch_to_the_end
+from worker.cluster_watch import Ending, show_ending, watch_to_the_end
 from worker.command_endings import errors, interruptible, plain_errors, say
 from worker.command_options import (
     Features,
@@ -61,11 +62,9 @@ def submit(
         project_id = client.submit(photos, name=name, parameters=parameters, link=link, until=until.value)
         if not client.nodes():
             say("no worker is connected yet; the project waits for one")
-        if watch:
-            with interruptible(f"`tiepoint watch {shlex.quote(project_id)}` shows it again; it goes on"):
-                watch_to_the_end(client, project_id, errors)
-    if watch:
-        end_of(client, project_id, as_json=as_json)
+        ending = _watched(client, project_id) if watch else None
+    if ending is not None:
+        show_ending(ending, as_json=as_json)
     elif as_json:
         typer.echo(json.dumps({"project": project_id}))
     else:
@@ -77,11 +76,15 @@ def watch(
     project: ProjectName, broker: BrokerOption = None, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Show the progress of a project on a cluster, to its end."""
-    go_on = f"`tiepoint watch {shlex.quote(project)}` shows it again; the project goes on"
-    with plain_errors(), interruptible(go_on), cluster(broker, store) as client:
+    with plain_errors(), cluster(broker, store) as client:
         client.project(project)
-        watch_to_the_end(client, project, errors)
-    end_of(client, project, as_json=as_json)
+        ending = _watched(client, project)
+    show_ending(ending, as_json=as_json)
+
+
+def _watched(client: Client, project_id: str) -> Ending:
+    with interruptible(f"`tiepoint watch {shlex.quote(project_id)}` shows it again; the project goes on"):
+        return watch_to_the_end(client, project_id, errors)
 
 
 def cancel(

@@ -6,13 +6,16 @@ Does not cover projects of one machine (:mod:`worker.local_project`).
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import typer
 from rich.console import Console
 
+from tasks.store import Project
 from tasks.summary import summarise
 from worker.client import Client
-from worker.command_endings import EXIT_FAILED, exit_with_failures, plain_errors, say, show
+from worker.command_endings import EXIT_FAILED, exit_with_failures, say, show
 from worker.display import RunDisplay
 from worker.explanation import hindrances
 from worker.live_nodes import LiveNode
@@ -41,43 +44,53 @@ class Standstill:
         return hindrances(state, nodes())
 
 
-def watch_to_the_end(client: Client, project_id: str, console: Console) -> None:
-    """Show a project's progress until it is no longer running.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What a watched project has come to."""
+
+    project: Project
+    state: ProjectState
+    summary: dict[str, Any]
+
+
+def watch_to_the_end(client: Client, project_id: str, console: Console) -> Ending:
+    """Show a project's progress until it is no longer running; a finished one gets its result written.
 
     Raises:
         QueueError: the queue does not answer.
     """
     standstill = Standstill()
+    state = ProjectState(state="unknown")
     with RunDisplay(console) as display:
         for state in client.watch(project_id):
             display.watch(state, waits_for="")
             for reason in standstill.reasons(state, client.nodes):
                 display.tell(reason)
-
-
-def end_of(client: Client, project_id: str, *, as_json: bool) -> None:
-    """Show what a project has come to, and exit with its code."""
-    with plain_errors():
-        state = client.state(project_id)
-        project = client.project(project_id)
-        summary = {**summarise(client.store, project), **measured(state), "state": state.state}
-        if state.state == "done":
-            project.write_result(summary)
-    client.close()
-    show(summary, as_json=as_json)
-    _exit_unless_done(project_id, state)
-    if not as_json:
-        quoted = shlex.quote(project_id)
-        say(f"results in {project.path}; `tiepoint export {quoted} --out FOLDER` writes them for COLMAP")
-    exit_with_failures(summary)
-
-
-def _exit_unless_done(project_id: str, state: ProjectState) -> None:
+    project = client.project(project_id)
+    summary = {**summarise(client.store, project), **measured(state), "state": state.state}
     if state.state == "done":
+        project.write_result(summary)
+    return Ending(project=project, state=state, summary=summary)
+
+
+def show_ending(ending: Ending, *, as_json: bool) -> None:
+    """Show what a project has come to, and exit with its code."""
+    show(ending.summary, as_json=as_json)
+    _exit_unless_done(ending)
+    if not as_json:
+        quoted = shlex.quote(ending.project.id)
+        export = f"`tiepoint export {quoted} --out FOLDER` writes them for COLMAP"
+        say(f"results in {ending.project.path}; {export}")
+    exit_with_failures(ending.summary)
+
+
+def _exit_unless_done(ending: Ending) -> None:
+    state, failure = ending.state.state, ending.state.failure
+    if state == "done":
         return
-    if state.failure is not None:
-        say(f"error: planning failed: {state.failure.cause.rstrip('.')}. {state.failure.cure}", style="red")
+    if failure is not None:
+        say(f"error: planning failed: {failure.cause.rstrip('.')}. {failure.cure}", style="red")
     else:
-        quoted = shlex.quote(project_id)
-        say(f"error: {project_id} is {state.state}; `tiepoint resume {quoted}` goes on", style="red")
+        go_on = f"`tiepoint resume {shlex.quote(ending.project.id)}` goes on"
+        say(f"error: {ending.project.id} is {state}; {go_on}", style="red")
     raise typer.Exit(EXIT_FAILED)

@@ -78,11 +78,11 @@ class Interrupted(BaseException):
 
 @contextmanager
 def interruptible(go_on: str) -> Iterator[None]:
-    """Note how the user goes on if a signal ends the block."""
+    """Note how the user goes on if a signal ends the block; an inner block knows better."""
     try:
         yield
     except Interrupted as interruption:
-        interruption.go_on = go_on
+        interruption.go_on = interruption.go_on or go_on
         raise
 
 

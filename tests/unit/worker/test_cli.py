@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from tasks.parameters import ProjectParameters
 from tasks.store import Source, Store
 from worker import cli, local_commands
-from worker.command_endings import EXIT_USAGE, interruptible
+from worker.command_endings import EXIT_USAGE, Interrupted, interruptible
 from worker.command_options import Until, read_bytes
 
 KIB = 1024
@@ -201,6 +201,14 @@ def test_a_signal_unwinds_everything_once(
     assert ended.value.code == exit_code
     assert cleaned == [True]
     assert "interrupted; begin anew" in capsys.readouterr().err
+
+
+def test_the_innermost_block_says_how_to_go_on() -> None:
+    """It knows what was being done."""
+    with pytest.raises(Interrupted) as ended, interruptible("submit again"), interruptible("watch again"):
+        raise Interrupted(signal.SIGINT)
+
+    assert ended.value.go_on == "watch again"
 
 
 @pytest.mark.usefixtures("_own_signal_handlers")
