@@ -8,7 +8,7 @@ a phase lacks is read in :mod:`tasks.lacking`, when to give up is decided in
 job pushes them).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from governor.model import Estimate, Grant
@@ -28,6 +28,8 @@ WINDOW_JOBS = 512
 """How many jobs one expand pushes, about; a source image of `matching` counts its pairs."""
 LOW_WATER_JOBS = 128
 """The next window is pushed when this many are left, so that no node runs dry."""
+_COUNTS_AS: Mapping[str, int] = {"features": 4}
+"""So many jobs of other phases run in the time of one of these: other projects wait for all of a window."""
 _MAX_FRESH_LOOKS = 8
 
 
@@ -119,7 +121,7 @@ def _planned(payload: ExpandPayload, look: Look, window: _Window) -> Done:
         recorded_items=len(window.jobs),
         follow_ups=window.jobs,
         continuation=expand_job(payload.model_copy(update={"phase": look.phase, **notes})),
-        continue_at=0 if window.is_last else LOW_WATER_JOBS,
+        continue_at=0 if window.is_last else LOW_WATER_JOBS // _COUNTS_AS.get(look.phase, 1),
         progress={"state": "running", "phase": look.phase},
     )
 
@@ -132,7 +134,7 @@ def _window(view: ProjectView, phase: Phase, cursor: int) -> _Window:
     for source in lacking_jobs(view, phase, cursor):
         position += 1
         jobs += source.jobs
-        weight += source.weight if source.jobs else 0
+        weight += source.weight * _COUNTS_AS.get(phase, 1) if source.jobs else 0
         if weight >= WINDOW_JOBS:
             return _Window(jobs=tuple(jobs), next_cursor=position, is_last=False)
     return _Window(jobs=tuple(jobs), next_cursor=position, is_last=True)

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from tasks import expand
-from tasks.expand import EXPAND_KIND
+from tasks.expand import EXPAND_KIND, ExpandPayload, run
+from tasks.kind import Done
 from tests.unit.tasks.pipeline_queue import PipelineQueue, new_queue
+from tests.unit.tasks.scene_store import GRANT
 
 WINDOW, LOW_WATER = 16, 4
 
@@ -61,3 +63,15 @@ def test_a_window_leaves_room_for_the_low_water(tmp_path: Path) -> None:
         least.append(len([job for job in queue.messages if job.kind != EXPAND_KIND]))
 
     assert min(least[:-WINDOW]) >= LOW_WATER
+
+
+def test_a_window_of_photos_to_look_at_is_a_quarter_as_large(tmp_path: Path) -> None:
+    """Each takes about as long as four jobs of other phases; others wait no longer for them."""
+    queue = new_queue(tmp_path, images=20)
+    queue.start("import")
+    queue.run_to_the_end()
+    payload = ExpandPayload(project=queue.project.id, until="features")
+    (outcome,) = run([payload], GRANT, queue.store)
+
+    assert isinstance(outcome, Done)
+    assert (len(outcome.follow_ups), outcome.continue_at) == (WINDOW // 4, LOW_WATER // 4)
