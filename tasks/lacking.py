@@ -193,11 +193,12 @@ def _index_sources(view: ProjectView, start: int) -> Iterator[SourceJobs]:
 
 def _matching_sources(view: ProjectView, start: int) -> Iterator[SourceJobs]:
     pairing = pairing_of(view.project)
-    proposals = Proposals(view.store, pairing)
+    failed = {image.content for image in pairing.images if view.has_failed("pairs", image.content)}
+    proposals = Proposals(view.store, pairing, failed)
     estimate = pairs_estimate(pairing)
     for image in pairing.images[start:]:
         content = image.content
-        if view.has_failed("pairs", content):
+        if content in failed:
             yield _NOTHING
         elif proposals.are_published(content):
             owned = proposals.owned_pairs(content)

@@ -5,6 +5,7 @@ belongs to its smaller image if that proposes it, else to the larger: the
 owner's follow-ups, or the planner on the owner's behalf, match it.
 """
 
+from collections.abc import Collection
 from functools import lru_cache
 
 import numpy as np
@@ -27,8 +28,10 @@ Partners = NDArray[np.uint8]
 class Proposals:
     """The published proposals of a project's images; lists read lately are kept for the next to ask."""
 
-    def __init__(self, store: Store, pairing: Pairing) -> None:
+    def __init__(self, store: Store, pairing: Pairing, failed: Collection[str] = ()) -> None:
+        """Ask about the images of a pairing; of ``failed`` ones nothing is awaited any more."""
         self._store = store
+        self._failed = frozenset(failed)
         self._pairing = pairing
         self._kept = lru_cache(maxsize=_CACHED_LISTS)(self._read)
 
@@ -56,7 +59,9 @@ class Proposals:
         )
 
     def _lacks(self, smaller: str, larger: str) -> bool:
-        """Tell whether an image is known not to propose another: its list is there without it."""
+        """Tell whether an image is known not to propose another: its list lacks it, or never comes."""
+        if smaller in self._failed:
+            return True
         try:
             listed = self._kept(smaller)
         except MissingArtefactError:

@@ -12,7 +12,7 @@ from tasks.errors import CorruptArtefactError, MissingArtefactError
 from tasks.feature_sets import features_key
 from tasks.pair_jobs import pair_item, project_verification_key
 from tasks.pairing import images_for_pairing, pairing_of
-from tasks.proposals import PARTNERS_ARRAY, Proposals
+from tasks.proposals import PAIRS_STAGE, PARTNERS_ARRAY, Proposals
 from tasks.reconstruction import model_report
 from tasks.store import ArtefactKey, Project, Store
 from tasks.tracks import tracks_key
@@ -50,7 +50,7 @@ def _feature_count(store: Store, project: Project) -> int:
 def _pair_counts(store: Store, project: Project) -> dict[str, int]:
     pairing = pairing_of(project)
     failed = {item for stage, item, _ in project.failures() if stage in {"match", "verify"}}
-    proposals = Proposals(store, pairing)
+    proposals = Proposals(store, pairing, project.failed_items(PAIRS_STAGE))
     pairs = [
         pair
         for content in (image.content for image in pairing.images)

@@ -1,15 +1,26 @@
-"""Every pair that the strategy asks for is generated once, by one of its images."""
+"""Every pair that the strategy asks for is proposed, and matched by one of its images."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from governor.model import Grant
 from tasks.errors import Failure, MissingArtefactError, Reason
-from tasks.kind import Done
+from tasks.kind import Done, NotReady
 from tasks.pair_jobs import pair_item
-from tasks.pairs import PairsPayload, candidate_pairs, images_for_pairing, pairing_of, pairs_key, run_pairs
+from tasks.pairs import (
+    KINDS,
+    PairsPayload,
+    candidate_pairs,
+    images_for_pairing,
+    pairing_of,
+    pairs_key,
+    run_pairs,
+)
 from tasks.parameters import PairParameters, ProjectParameters
+from tasks.store import Gps, PhotoRecord
+from tasks.visual_index import IndexPayload, run_index
 from tests.unit.tasks.scene_store import GRANT, SceneStore, build_scene
 
 
@@ -145,3 +156,119 @@ def test_missing_pairs_are_an_error_not_an_empty_list(tmp_path: Path) -> None:
 
     with pytest.raises(MissingArtefactError):
         candidate_pairs(scene.store, scene.project)
+
+
+def retrieving_scene(root: Path, images: int = 6, **parameters: object) -> SceneStore:
+    """Build a project whose cameras see the same points, all indexed."""
+    pairs = PairParameters.model_validate({"strategy": "retrieval", **parameters})
+    scene = build_scene(root, images=images, parameters=ProjectParameters(pairs=pairs))
+    features = scene.project.parameters.features
+    payloads = [IndexPayload(image=content, features=features) for content in scene.contents]
+    assert all(isinstance(outcome, Done) for outcome in run_index(payloads, GRANT, scene.store))
+    return scene
+
+
+def partners(scene: SceneStore) -> dict[str, list[str]]:
+    """Return what each image has proposed."""
+    pairing = pairing_of(scene.project)
+    return {
+        content: [bytes(row).hex() for row in scene.store.read(pairing.key(content)).arrays["partners"]]
+        for content in scene.contents
+    }
+
+
+def place_photos(scene: SceneStore, metres_north: Sequence[float | None]) -> None:
+    """Say where each photo was taken."""
+    for content, metres in zip(scene.contents, metres_north, strict=True):
+        gps = (
+            None
+            if metres is None
+            else Gps(latitude_degrees=46 + metres / 111_195, longitude_degrees=8, altitude_m=0)
+        )
+        scene.store.discard_photo_record(content)
+        record = PhotoRecord(width_px=9, height_px=9, focal_length_px=9.0, focal_is_prior=False, gps=gps)
+        scene.store.record_photo(content, record)
+
+
+def test_retrieval_proposes_images_that_look_alike(tmp_path: Path) -> None:
+    """All see the same points: each proposes the two with the smallest ids; its follow-ups are the larger."""
+    scene = retrieving_scene(tmp_path, top_k=2)
+    outcomes = generate(scene)
+
+    ids = sorted(scene.contents)
+    assert partners(scene) == {own: [other for other in ids if other != own][:2] for own in ids}
+    assert sum(outcome.recorded_items for outcome in outcomes) == 12
+    matched = sorted(job.item for outcome in outcomes for job in outcome.follow_ups)
+    assert matched == [pair_item(ids[0], ids[1]), pair_item(ids[0], ids[2]), pair_item(ids[1], ids[2])]
+    assert len(candidate_pairs(scene.store, scene.project)) == 9
+
+
+@pytest.mark.parametrize(("threads", "batch"), [(1, 1), (2, 6), (4, 5), (8, 6)])
+def test_proposals_do_not_depend_on_the_grant(tmp_path: Path, threads: int, batch: int) -> None:
+    """Nor on windows."""
+    one, other = (retrieving_scene(tmp_path / name, top_k=3) for name in ("one", "other"))
+    generate(one)
+    for begin in range(0, 6, batch):
+        contents = other.contents[begin : begin + batch]
+        payloads = [PairsPayload(project=other.project.id, image=content) for content in contents]
+        grant = Grant(batch=batch, cpu_threads=threads, memory_bytes=1 << 30, io_slots=1)
+        assert all(isinstance(outcome, Done) for outcome in run_pairs(payloads, grant, other.store))
+
+    assert partners(other) == partners(one)
+
+
+@pytest.mark.parametrize(("threads", "sources"), [(1, 2), (11, 22), (12, 24), (13, 24)])
+def test_a_window_is_two_sources_per_thread_and_24_at_most(threads: int, sources: int) -> None:
+    """Those are the suspects when the process dies."""
+    assert KINDS[0].window(Grant(batch=64, cpu_threads=threads, memory_bytes=1)) == sources
+
+
+def test_sources_of_a_window_that_lacks_a_segment_leave_the_queue(tmp_path: Path) -> None:
+    """They are planned again when the index is whole."""
+    scene = retrieving_scene(tmp_path, images=3)
+    for path in scene.store.root.glob("artefacts/visual_index.segment/*/*"):
+        path.unlink()
+    payloads = [PairsPayload(project=scene.project.id, image=content) for content in scene.contents]
+    outcomes = list(run_pairs(payloads, GRANT, scene.store))
+
+    assert [type(outcome) for outcome in outcomes] == [NotReady] * 3
+
+
+def test_spatial_proposes_the_nearest_within_the_limit(tmp_path: Path) -> None:
+    """Photos at 0, 40, 90, 300 m and one that does not say where."""
+    pairs = PairParameters(strategy="spatial", neighbours=1, max_distance_m=60)
+    scene = scene_of(tmp_path, 5, pairs)
+    place_photos(scene, [0, 40, 90, 300, None])
+    generate(scene)
+
+    a, b, c, d, e = scene.contents
+    assert partners(scene) == {a: [b], b: [a], c: [b], d: [], e: []}
+    assert candidate_pairs(scene.store, scene.project) == sorted(
+        [tuple(sorted((a, b))), tuple(sorted((b, c)))]
+    )
+
+
+def test_a_union_proposes_what_any_of_its_strategies_does(tmp_path: Path) -> None:
+    """By name, by likeness and by place; each partner once."""
+    scene = retrieving_scene(
+        tmp_path, strategy="retrieval,sequential,spatial", top_k=1, window=1, loop_steps=False, neighbours=1
+    )
+    place_photos(scene, [0, 500, 1000, 1500, 2000, 20])
+    generate(scene)
+
+    alike = min(scene.contents)
+    neighbours = {tuple(sorted(pair)) for pair in zip(scene.contents, scene.contents[1:], strict=False)}
+    wanted = neighbours | {tuple(sorted((scene.contents[0], scene.contents[5])))}
+    wanted |= {(alike, other) for other in scene.contents if other != alike}
+    assert set(candidate_pairs(scene.store, scene.project)) == wanted
+
+
+def test_images_that_are_not_indexed_are_still_paired_by_name(tmp_path: Path) -> None:
+    """Quarantined at the index: retrieval does without."""
+    pairs = {"strategy": "retrieval,sequential", "window": 1, "loop_steps": False}
+    scene = scene_of(tmp_path, 3, PairParameters.model_validate(pairs))
+    for content in scene.contents:
+        fail_image(scene, "index", content)
+    generate(scene)
+
+    assert distances(scene) == [1, 1]
