@@ -19,7 +19,7 @@ from tasks.errors import ProjectError
 from tasks.parameters import ProjectParameters
 from tasks.reconstruction import model_folder
 from worker.local_project import LocalProject, new_project, run_and_summarise
-from worker.local_run import LocalOptions, RunError
+from worker.local_run import LocalOptions, RunError, check_machine
 
 DEMO_PROJECT_FOLDER = "project"
 
@@ -30,7 +30,9 @@ def run_demo(folder: Path | None, options: LocalOptions, console: Console) -> di
     Raises:
         ProjectError: the folder is not empty.
         RunError: no camera could be compared with the truth.
+        WrongSettingError: another worker has the machine; told before anything is rendered.
     """
+    check_machine(options)
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiepoint-demo-")))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tasks.store import Project, Store
 from worker import tether
@@ -22,11 +23,14 @@ from worker.machine import check_room
 from worker.node import check_partition
 from worker.project_queue import ProjectQueue, QueueError
 from worker.project_state import ProjectState
-from worker.settings import ProfileName, Settings
+from worker.settings import ProfileName, Settings, WrongSettingError
 
 _POLL_SECONDS = 0.1
 _WARM_STOP_SECONDS = 10.0
 _MOST_IMPORT_ROOTS = 256
+_NO_QUEUE_YET = "redis+socket:///still-to-be-made"
+_REFUSED = 2
+"""How a worker exits that refuses to start; its last line says why."""
 
 Watch = Callable[[ProjectState, str], None]
 """Is told the live state, and what the node waits for, about ten times a second."""
@@ -52,8 +56,9 @@ def run_locally(store: Store, project: Project, options: LocalOptions, watch: Wa
     Raises:
         RunError: server or worker ended, or planning failed.
         ServerError: no server could be started.
-        WrongSettingError: a setting in the environment makes no sense.
+        WrongSettingError: a setting makes no sense, or another worker has the machine.
     """
+    check_machine(options)
     with embedded_server() as server:
         settings = _settings(server.broker_url, store, project, options)
         client = ProjectQueue(settings.redis_url)
@@ -81,19 +86,34 @@ def _go_on(store: Store) -> str:
     return f"finish the project with: tiepoint resume {shlex.quote(str(store.root))}"
 
 
+def check_machine(options: LocalOptions) -> None:
+    """Check that a run could have its part of this machine, before anything is made for it.
+
+    Raises:
+        WrongSettingError: it could not; the text says who has it, or what is too small.
+    """
+    settings = _part_of_machine(options, broker_url=_NO_QUEUE_YET)
+    check_partition(settings)
+    check_room(settings)
+
+
 def _settings(broker_url: str, store: Store, project: Project, options: LocalOptions) -> Settings:
-    settings = Settings.checked(
+    return _part_of_machine(
+        options,
         broker_url=broker_url,
         store=store.root.resolve(),
         import_roots=_import_roots({Path(source.path).parent for source in project.sources}),
+    )
+
+
+def _part_of_machine(options: LocalOptions, **more: Any) -> Settings:
+    return Settings.checked(
         cpus=options.cpus,
         memory_bytes=options.memory_bytes,
         profile=options.profile,
         single_node=True,
+        **more,
     )
-    check_partition(settings)
-    check_room(settings)
-    return settings
 
 
 def _import_roots(folders: set[Path]) -> tuple[Path, ...]:
@@ -109,15 +129,35 @@ def _import_roots(folders: set[Path]) -> tuple[Path, ...]:
     return tuple(sorted(outermost))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worker:
+    """The worker's process, and what it has written since its start."""
+
+    process: "subprocess.Popen[bytes]"
+    log_path: Path
+    log_start: int
+
+    def refusal(self) -> str | None:
+        """Return why it has refused to start; None where it has not."""
+        if self.process.poll() != _REFUSED:
+            return None
+        with self.log_path.open("rb") as log:
+            log.seek(self.log_start)
+            lines = log.read().decode(errors="replace").splitlines()
+        sentences = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return sentences[-1] if sentences else None
+
+
 @contextmanager
-def _worker(settings: Settings, log_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def _worker(settings: Settings, log_path: Path) -> Iterator[_Worker]:
     """Run a governed worker for the time of the block; it ends before the block is left."""
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "WARNING"]
     command += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
     with log_path.open("ab") as log:
+        log_start = log.tell()
         process = tether.start(command, environment=settings.child_environment(), output=log)
     try:
-        yield process
+        yield _Worker(process=process, log_path=log_path, log_start=log_start)
     except QueueError:
         # Without a server it would try to reconnect; there is nobody to give anything back to.
         process.kill()
@@ -152,9 +192,13 @@ def _states_to_the_end(client: ProjectQueue, project: Project) -> Iterator[Proje
         time.sleep(_POLL_SECONDS)
 
 
-def _check_processes(server: EmbeddedServer, worker: "subprocess.Popen[bytes]", store: Store) -> None:
+def _check_processes(server: EmbeddedServer, worker: _Worker, store: Store) -> None:
     # The server first: a worker that has lost it may end, too.
     if server.how_it_ended() is not None:
         raise QueueError("it has ended")
-    if worker.poll() is not None:
-        raise RunError(f"the worker ended ({tether.how_it_ended(worker.returncode)}); {_go_on(store)}")
+    if worker.process.poll() is None:
+        return
+    if reason := worker.refusal():
+        # Another has started since we looked for room.
+        raise WrongSettingError(reason)
+    raise RunError(f"the worker ended ({tether.how_it_ended(worker.process.returncode)}); {_go_on(store)}")

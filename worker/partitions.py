@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 _GIB = 2**30
 _MIB = 2**20
+_LEAST_TOLD_BYTES = _GIB
+"""Less is left over rather than free: no policy leaves much of it to jobs, some refuse it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def _part(machine: Machine, partition: Partition) -> str:
 
 
 def _cure(machine: Machine, workers: int, memory_left_bytes: int, cpus_left: int) -> str:
-    if memory_left_bytes >= _MIB and cpus_left >= 1:
+    if memory_left_bytes >= _LEAST_TOLD_BYTES and cpus_left >= 1:
         left = f"--memory {_option(memory_left_bytes)} --cpus {cpus_left}"
         return f"start it with at most {left}, which is what is left"
     parts = workers + 1

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tasks.parameters import ProjectParameters
+from tasks.store import Source, Store
 from tests.integration.conftest import DEADLINE_SECONDS, REPOSITORY, Cluster
-from worker import keys
+from worker import keys, local_run
+from worker.local_run import LocalOptions, run_locally
+from worker.machine import take_place
+from worker.settings import Settings, WrongSettingError
 
 CELERY = ["-m", "celery", "-A", "worker.app", "worker"]
 OURS = ["-m", "worker.start", "worker"]
@@ -99,3 +104,37 @@ def test_a_local_run_is_refused_beside_a_worker(cluster: Cluster, machine: Path)
 
     assert refused.returncode == 2
     assert "already has worker `first` (all of it)" in refused.stderr
+
+
+def test_a_demo_is_refused_before_it_renders_anything(cluster: Cluster, machine: Path) -> None:
+    """Nobody waits for a flight that cannot be reconstructed."""
+    cluster.start_worker("first", lock_folder=machine)
+    refused = start_refused(
+        cluster, machine, "-m", "worker.cli", "demo", "--project", str(cluster.folder / "new")
+    )
+
+    assert refused.returncode == 2
+    assert "already has worker `first` (all of it)" in refused.stderr
+    assert not (cluster.folder / "new").exists()
+
+
+def test_of_two_runs_that_start_at_once_the_second_says_why_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found room, and then one has taken it; an earlier refusal in the log is not this one."""
+    monkeypatch.setenv("TIEPOINT_LOCK_FOLDER", str(tmp_path / "machine"))
+    store = Store(tmp_path / "store")
+    store.create()
+    project = store.project("main")
+    project.create(ProjectParameters(), [Source(name="a.jpg", path="/photos/a.jpg")])
+    (project.path / "worker.log").write_text("error: of yesterday\n")
+    check, places = local_run.check_machine, []
+
+    def check_and_come_second(options: LocalOptions) -> None:
+        check(options)
+        places.append(take_place(Settings(broker_url="redis://elsewhere", name="faster")))
+
+    monkeypatch.setattr(local_run, "check_machine", check_and_come_second)
+    with pytest.raises(WrongSettingError, match=r"^this machine .* already has worker `faster`"):
+        run_locally(store, project, LocalOptions(profile="dedicated"), lambda *_: None)
+    os.close(places[0].descriptor)

@@ -7,9 +7,10 @@ import pytest
 
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Source, Store
-from worker import tether
-from worker.local_run import LocalOptions, RunError, _settings, _states_to_the_end
+from worker import local_run, tether
+from worker.local_run import LocalOptions, RunError, _settings, _states_to_the_end, run_locally
 from worker.project_state import PlanningFailure, ProjectState
+from worker.settings import WrongSettingError
 
 BROKER_URL = "redis+socket:///tmp/redis.sock"
 
@@ -54,6 +55,17 @@ def test_the_options_reach_the_worker(tmp_path: Path) -> None:
     assert (settings.cpus, settings.memory_bytes, settings.profile) == (2, 2**30, "dedicated")
     assert settings.single_node
     assert settings.store == tmp_path.resolve()
+
+
+def test_a_part_that_is_too_small_is_told_before_a_server_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Like everything that the machine has no room for."""
+    monkeypatch.setattr(local_run, "embedded_server", lambda: pytest.fail("a server was started"))
+    options = LocalOptions(memory_bytes=2**20, profile="dedicated")
+
+    with pytest.raises(WrongSettingError, match="raise --memory"):
+        run_locally(*a_project(tmp_path, "/photos/a.jpg"), options, lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,14 @@ def test_where_something_is_left_that_is_told() -> None:
     assert text.endswith("start it with at most --memory 8GiB --cpus 5, which is what is left")
 
 
+@pytest.mark.parametrize(("left_bytes", "told"), [(GIB, "at most --memory 1024MiB"), (GIB - 1, "start both")])
+def test_a_rest_in_which_no_job_has_room_is_not_offered(left_bytes: int, told: str) -> None:
+    """A worker with half a gigabyte would be refused in turn, for being too small."""
+    running = part(cpus=2, memory_bytes=PC.memory_bytes - left_bytes)
+
+    assert told in (refusal(PC, [running], part()) or "")
+
+
 def test_the_options_that_are_told_fit() -> None:
     """For amounts that are no round numbers too."""
     odd = Machine(memory_bytes=3 * GIB + 5, cpus=3)
