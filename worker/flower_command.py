@@ -4,6 +4,7 @@ What Flower is told besides is in ``worker/flower_config.py``. Does not cover wh
 workers tell it (:mod:`worker.consumer`, :mod:`worker.claimed_item`).
 """
 
+import errno
 import ipaddress
 import os
 import socket
@@ -110,13 +111,14 @@ def is_loopback(address: str) -> bool:
 def _check_port(address: str, port: int) -> None:
     """Bind as Flower will, for a moment: Flower itself would end with a traceback."""
     try:
-        for family, kind, protocol, _, place in _places(address, port):
+        places = socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, place in places:
             with socket.socket(family, kind, protocol) as probe:
                 # A port whose last connections are still closing is free.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family is socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind(place)
+                _bind(probe, place, is_one_of_several=len(places) > 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise WrongSettingError(
@@ -124,5 +126,10 @@ def _check_port(address: str, port: int) -> None:
         ) from error
 
 
-def _places(address: str, port: int) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]:
-    return socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+def _bind(probe: socket.socket, place: Any, *, is_one_of_several: bool) -> None:
+    try:
+        probe.bind(place)
+    except OSError as error:
+        # `localhost` also stands for ::1, which many a container does not have; Flower does without.
+        if not (is_one_of_several and error.errno == errno.EADDRNOTAVAIL):
+            raise

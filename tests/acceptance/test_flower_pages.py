@@ -1,6 +1,7 @@
 """Flower's pages show two nodes and their project, in a real browser."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,11 @@ def open_tab(browser: WebDriver, name: str, *expected: str) -> None:
 def press(browser: WebDriver, button: str) -> None:
     """Press a button by the keyboard: a message that is just fading out may cover it."""
     browser.find_element(By.ID, button).send_keys(Keys.ENTER)
+
+
+def has_ended(scene: Scene, job: str) -> bool:
+    """Tell whether a job is shown as ended by its button."""
+    return scene.flower.states(job) == ["REVOKED"]
 
 
 def table(browser: WebDriver, selector: str) -> dict[str, list[str]]:
@@ -146,7 +152,7 @@ def test_a_project_goes_on_once_a_job_in_its_way_is_terminated(
         for job in scene.hold_project(QUEUE, before="candidate_pair.generate", count=11):
             open_page(browser, scene, f"/task/{job}", "STARTED")
             press(browser, "task-terminate")
-            wait_until(lambda job=job: scene.flower.states(job) == ["REVOKED"], "it is ended")
+            wait_until(partial(has_ended, scene, job), "it is ended")
         wait_until(lambda: scene.flower.count("model.reconstruct", "SUCCESS") == 1, "the model is made")
         open_page(browser, scene, f"/worker/{node}", node)
         press(browser, "worker-group")

@@ -64,7 +64,7 @@ def take(browser: WebDriver, url: str, path: Path, *, tab: str | None = None) ->
     if tab is not None:
         browser.find_element(By.ID, f"worker-tab-{tab}").click()
     time.sleep(_SETTLE_SECONDS)
-    wanted_px, frame_px = browser.execute_script(  # type: ignore[no-untyped-call]
+    wanted_px, frame_px = browser.execute_script(
         "return [document.querySelector('.page-section').getBoundingClientRect().bottom + 24,"
         " window.outerHeight - window.innerHeight]"
     )
