@@ -16,7 +16,7 @@ from tasks.store import Store
 from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest
 from worker.logs import get_logger
-from worker.memory_meter import MemoryMeter, private_bytes, trim_heap
+from worker.memory_meter import MemoryMeter, private_bytes
 from worker.quarantine import record_failure
 
 log = get_logger(__name__)
@@ -40,8 +40,8 @@ class BatchRunner:
         self._meter.start()
         recorded_items = self._run_items(kind, request, emit)
         peak_bytes = self._meter.peak_bytes()
-        if peak_bytes:  # Else there is nothing to give back.
-            trim_heap()
+        if peak_bytes:
+            self._meter.trim()
         return BatchReport(
             peak_bytes=peak_bytes, recorded_items=recorded_items, retire=self._meter.retains_too_much()
         )

@@ -8,12 +8,14 @@ kernel's OOM killer takes.
 import os
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from tasks.catalog import load_kinds
 from tasks.store import Store
 from worker.batch import BatchRunner
-from worker.frames import BatchRequest, encode
+from worker.frames import BatchReport, BatchRequest, encode
 from worker.process import die_with_parent, volunteer_for_the_oom_killer
 from worker.settings import Settings
 
@@ -24,12 +26,35 @@ def serve(channel: socket.socket, settings: Settings, parent_pid: int) -> None:
     runner = BatchRunner(load_kinds(settings.kind_modules), Store(settings.store, settings.import_roots))
     for line in channel.makefile("rb"):
         request = BatchRequest.from_line(line)
+        answer = Answer(channel.sendall, request)
+        answer.report(runner.run(request, answer.outcome))
 
-        def emit(index: int, outcome: dict[str, object], batch_id: str = request.batch_id) -> None:
-            channel.sendall(encode({"batch_id": batch_id, "index": index, "outcome": outcome}))
 
-        report = runner.run(request, emit)
-        channel.sendall(encode({"batch_id": request.batch_id, "report": asdict(report)}))
+class Answer:
+    """What a child says of one batch: each outcome at once, but the last in one write with the report.
+
+    A callback ends with its last outcome, as a rule: two writes would wake the
+    main process twice, which is much of what a small job costs.
+    """
+
+    def __init__(self, send: Callable[[bytes], None], request: BatchRequest) -> None:
+        self._send = send
+        self._batch_id = request.batch_id
+        self._open = len(request.payloads)
+        self._held = b""
+
+    def outcome(self, index: int, outcome: dict[str, Any]) -> None:
+        """Send the outcome of one item; hold the last."""
+        frame = encode({"batch_id": self._batch_id, "index": index, "outcome": outcome})
+        self._open -= 1
+        if self._open:
+            self._send(frame)
+        else:
+            self._held = frame
+
+    def report(self, report: BatchReport) -> None:
+        """Send what was measured, and what was held."""
+        self._send(self._held + encode({"batch_id": self._batch_id, "report": asdict(report)}))
 
 
 def _settle_in(parent_pid: int) -> None:

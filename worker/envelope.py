@@ -8,6 +8,7 @@ Does not cover the estimate's meaning (:mod:`governor.model`).
 import base64
 import json
 import os
+import re
 import socket
 import uuid
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from worker import keys
 
 MAX_NESTED_LEVELS = 64
 """Of a job's call: what is read here is written again, deeper in the stack, for a child."""
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD]")
 _CONTENT_TYPE = "application/json"
 _CALL_TYPES = (list, dict, dict | None)
 """Positional arguments, keyword arguments, the embedded canvas."""
@@ -160,8 +162,9 @@ def _parsed(text: str) -> Any:
     """Parse JSON from outside; every fault is a ValueError."""
     try:
         value = json.loads(text)
-        # A lone surrogate can be escaped in JSON, but neither stored nor sent on.
-        json.dumps(value, ensure_ascii=False).encode()
+        if _ESCAPED_SURROGATE.search(text):
+            # A lone surrogate can be escaped in JSON, but neither stored nor sent on.
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     return value
@@ -170,6 +173,8 @@ def _parsed(text: str) -> Any:
 def _is_nested_deeper(value: Any, levels: int) -> bool:
     layer = [value]
     for _ in range(levels):
+        if not layer:
+            return False
         layer = [inner for outer in layer for inner in _containers_in(outer)]
     return bool(layer)
 

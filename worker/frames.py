@@ -6,7 +6,7 @@ published, then a report of the whole batch.
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from governor.model import Grant
@@ -47,8 +47,8 @@ class BatchRequest:
                 "batch_id": self.batch_id,
                 "kind": self.kind,
                 "payloads": self.payloads,
-                "places": [asdict(place) if place else None for place in self.places],
-                "grant": asdict(self.grant),
+                "places": [_fields_of(place) if place else None for place in self.places],
+                "grant": _fields_of(self.grant),
             }
         )
 
@@ -72,6 +72,10 @@ class BatchReport:
     """Sum over the outcomes; 0 for a batch that found everything done."""
     retire: bool
     """The child keeps too much memory: the reservation ends when it is gone."""
+
+
+def _fields_of(value: Place | Grant) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def encode(frame: dict[str, Any]) -> bytes:

@@ -49,6 +49,8 @@ class _Plan:
     wishes: list[Wish] = field(default_factory=list)
     unstarted: list[Reservation] = field(default_factory=list)
     """One for each wish; each is released, or goes with its batch."""
+    free_threads: int
+    """What the reservations of this plan have left of the node's CPU threads."""
     waits: list[Decision] = field(default_factory=list)
     is_over: bool = False
     """A head was refused or moved on the way: what else waits must be looked at first."""
@@ -81,11 +83,11 @@ class Intake:
             SnapshotError: the machine cannot be read.
             redis.RedisError: Redis cannot be reached.
         """
-        plan = _Plan()
+        plan = _Plan(free_threads=self._governor.availability().available.cpu_threads)
         if not self._has_room(plan):
             return False
         if queues.needs_look:
-            queues.look(self._free_bytes())
+            queues.look(self._free_bytes)
         heads = [head for head in queues.heads() if not self._is_for_others(head)]
         self._times.note(heads, time.monotonic_ns())
         try:
@@ -106,8 +108,7 @@ class Intake:
 
     def _has_room(self, plan: _Plan) -> bool:
         """Tell whether threads and children are there for one more batch."""
-        has_thread = self._governor.availability().available.cpu_threads > 0
-        return has_thread and self._parts.pool.idle_children > len(plan.wishes)
+        return plan.free_threads > 0 and self._parts.pool.idle_children > len(plan.wishes)
 
     def _free_bytes(self) -> int:
         return self._governor.availability().available.memory_bytes
@@ -138,6 +139,7 @@ class Intake:
         batch = reservation.grant.batch
         plan.wishes.append(Wish(head=head, batch=batch, powers_of_two=kind.powers_of_two))
         plan.unstarted.append(reservation)
+        plan.free_threads -= reservation.grant.cpu_threads
         return _behind(head, batch)
 
     def _reserve(self, head: Head, estimate: Estimate) -> tuple[Decision, Reservation | None]:
@@ -163,7 +165,7 @@ class Intake:
         """Claim what was wished for, and start what is there of it."""
         if not plan.wishes:
             return
-        turn = queues.turn(plan.wishes, self._free_bytes())
+        turn = queues.turn(plan.wishes, self._free_bytes)
         reservations = tuple(plan.unstarted)
         for wish, reservation, claimed in zip(plan.wishes, reservations, turn.claimed, strict=True):
             if self._start(wish.head.kind, reservation, claimed):

@@ -10,7 +10,7 @@ batch whose process died.
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 _STATUS = "/proc/self/status"
@@ -26,7 +26,7 @@ class MemoryMeter:
     """Measures batch after batch in one child; for its main thread only."""
 
     def __init__(self) -> None:
-        self._baseline_bytes = self._start_bytes = private_bytes()
+        self._baseline_bytes = self._start_bytes = self._last_bytes = private_bytes()
 
     def grow_baseline(self, before_bytes: int) -> None:
         """Count what was loaded since :func:`private_bytes` gave ``before_bytes`` to the warm child."""
@@ -36,10 +36,10 @@ class MemoryMeter:
     def start(self) -> None:
         """Reset the kernel's peak mark of this process.
 
-        What earlier batches have left behind (at most RETAINED_LIMIT_BYTES) is
-        no need of this one; admission has seen it as memory in use.
+        What was there at the last reading (at most RETAINED_LIMIT_BYTES above the baseline) is no
+        need of this batch; admission has seen it as memory in use.
         """
-        self._start_bytes = max(self._baseline_bytes, private_bytes())
+        self._start_bytes = max(self._baseline_bytes, self._last_bytes)
         try:
             _write(_CLEAR_REFS, b"5")
         except OSError:
@@ -53,16 +53,25 @@ class MemoryMeter:
         """
         status = _status()
         peak = status.get("VmHWM", 0) - status.get("RssFile", 0) - self._start_bytes
+        self._last_bytes = _private_bytes(status)
         return peak if peak > NOISE_BYTES else 0
 
+    def trim(self) -> None:
+        """Give back what the batch has freed; without a peak there is nothing to give back."""
+        trim_heap()
+        self._last_bytes = private_bytes()
+
     def retains_too_much(self) -> bool:
-        """Tell whether this child must be replaced, its heap trimmed already."""
-        return private_bytes() - self._baseline_bytes > RETAINED_LIMIT_BYTES
+        """Tell whether this child kept so much, at the last reading, that it must be replaced."""
+        return self._last_bytes - self._baseline_bytes > RETAINED_LIMIT_BYTES
 
 
 def private_bytes() -> int:
     """Return the resident anonymous and shared memory of this process."""
-    status = _status()
+    return _private_bytes(_status())
+
+
+def _private_bytes(status: Mapping[str, int]) -> int:
     return status.get("VmRSS", 0) - status.get("RssFile", 0)
 
 

@@ -56,7 +56,7 @@ class Misfits:
     def fail_blocked(self, queues: QueueView, *, is_idle: bool) -> None:
         """Fail what has not fitted for 30 s, though nothing runs here and no other node will come."""
         now_ns = time.monotonic_ns()
-        queues.look(UINT64_MAX)
+        queues.look(lambda: UINT64_MAX)
         large = [head for head in queues.heads() if head.is_large]
         self._blocked_times.note(large if is_idle else [], now_ns)
         for head in large:
@@ -74,10 +74,12 @@ class Misfits:
     def _refuse_as_too_large(self, queues: QueueView, head: Head, decision: Decision) -> None:
         self._refuse(queues, head, refusals.too_large(decision, self._node.memory_option_for(decision)))
 
+    def _free_bytes(self) -> int:
+        return self._node.governor.availability().available.memory_bytes
+
     def _refuse(self, queues: QueueView, head: Head, failure: Failure) -> None:
         """Claim one message without a reservation, to fail it: no code of a job runs."""
-        most_bytes = self._node.governor.availability().available.memory_bytes
-        turn = queues.turn([Wish(head=head, batch=1)], most_bytes)
+        turn = queues.turn([Wish(head=head, batch=1)], self._free_bytes)
         for claimed in turn.claimed:
             for message in claimed:
                 self._reception.refuse(message, head.kind, failure)

@@ -40,6 +40,8 @@ _RETRY_SECONDS = 0.25
 _SWEEP_SECONDS = 5.0
 """Bounds the damage of a lost wake-up."""
 _MOST_TURNS = 64
+_SETTLE_WITHIN_SECONDS = 0.005
+"""What is finished waits no longer for the next claim to take it along, or for others like it."""
 
 
 class Puller:
@@ -51,7 +53,7 @@ class Puller:
         self._folders = {} if settings.single_node else describe_folders(settings)
         self.lease = Lease(settings.redis_url, settings.name, settings.lease_seconds, self.describe)
         self._bell = Doorbell(self.pull)
-        self.settler = Settler(self.lease, on_added=self._bell.ring)
+        self.settler = Settler(self.lease, on_added=self._settle_soon)
         self._reception = Reception(Store(settings.store, settings.import_roots), self.settler, receive)
         self._client = plain_client(settings.redis_url)
         registry = ProjectQueue(settings.redis_url)
@@ -79,7 +81,7 @@ class Puller:
         self._queues: QueueView | None = None
         self._hub: Any = None
         self._kinds: tuple[Kind, ...] = ()
-        self._is_pulling = self._is_busy = self._retry_is_due = False
+        self._is_pulling = self._is_busy = self._retry_is_due = self._settling_is_due = False
         self.wake_ups = 0
         node.governor.subscribe(self._on_governor_change)
 
@@ -103,7 +105,7 @@ class Puller:
     def register(self, hub: Any) -> None:
         """Listen in Celery's event loop, and pull what is there."""
         self._hub = hub
-        self._retry_is_due = False
+        self._retry_is_due = self._settling_is_due = False
         self._bell.register(hub)
         if self._tracked is not None:
             hub.add_reader(self._tracked.fileno(), self._on_invalidation)
@@ -189,6 +191,15 @@ class Puller:
         self.wake_ups += 1
         self._queues.forget_what_has_changed()
         self.pull()
+
+    def _settle_soon(self) -> None:
+        if self._hub is not None and not self._settling_is_due:
+            self._settling_is_due = True
+            self._hub.call_later(_SETTLE_WITHIN_SECONDS, self._settle)
+
+    def _settle(self) -> None:
+        self._settling_is_due = False
+        self.settler.flush(self._client)
 
     def _retry(self) -> None:
         self._retry_is_due = False

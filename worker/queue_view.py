@@ -5,7 +5,7 @@ changed it itself; so an idle node asks nothing, and a busy one asks only for
 the lists it takes from. Does not decide what to claim (:mod:`worker.puller`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from worker.connections import TrackedClient
 from worker.lease import Lease
 from worker.redis_scripts import Command, Script, command, source
 from worker.settle import Settler
+
+MostBytes = Callable[[], int]
+"""Bounds the large entries that are looked for; asked only where there may be some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,7 @@ class QueueView:
         """Return what waits, as it was when it was last looked at."""
         return list(self._heads.values())
 
-    def look(self, most_bytes: int) -> None:
+    def look(self, most_bytes: MostBytes) -> None:
         """Bring what is known up to date; see :meth:`turn`."""
         # Once more where settling has pushed to a list, or the server had to be told the scripts.
         for _ in range(2):
@@ -100,7 +103,7 @@ class QueueView:
             if not self._stale:
                 return
 
-    def turn(self, wishes: Sequence[Wish], most_bytes: int) -> Turn:
+    def turn(self, wishes: Sequence[Wish], most_bytes: MostBytes) -> Turn:
         """Settle what is finished, claim, and look at what was stale or is claimed from, in this order.
 
         Every source that is looked at is armed first: its next change wakes
@@ -174,10 +177,10 @@ class QueueView:
             *bounds,
         )
 
-    def _look(self, names: list[str], most_bytes: int) -> list[Command]:
+    def _look(self, names: list[str], most_bytes: MostBytes) -> list[Command]:
         if not names:
             return []
-        bounds = [str(most_bytes) if self._sources[name].is_large else "list" for name in names]
+        bounds = [str(most_bytes()) if self._sources[name].is_large else "list" for name in names]
         # Armed before it is looked at, so that there is no gap. A plain EXISTS is tracked for sure;
         # reads inside a script are not relied on.
         return [("EXISTS", *names), command(Script.PEEK, names, *bounds)]

@@ -59,6 +59,7 @@ class Effort:
     samples: int
     idle_seconds: float
     with_events: bool
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +167,13 @@ def measure(effort: Effort) -> dict[str, Any]:
     """
     with ExitStack() as stack:
         bench = Bench(stack)
-        off = {size: throughput(bench, size, effort) for size in MAX_BATCHES}
+        off = {size: throughput(bench, size, effort) for size in effort.sizes}
         idle = idle_cpu_percent(bench, effort)
         latency = latencies_ms(bench, effort)
         on: dict[int, list[Pair]] = {}
         if effort.with_events:
             bench.set_task_events(enabled=True)
-            on = {size: throughput(bench, size, effort) for size in MAX_BATCHES}
+            on = {size: throughput(bench, size, effort) for size in effort.sizes}
         return {
             "ratio_to_stock": _ratios(off),
             "ratio_to_stock_with_events": _ratios(on),
@@ -240,6 +241,7 @@ def _effort(arguments: Sequence[str]) -> tuple[Effort, bool]:
     parser.add_argument("--jobs", type=int, default=2000, help="jobs of a full queue")
     parser.add_argument("--samples", type=int, default=300, help="jobs of the latency, each side")
     parser.add_argument("--idle-seconds", type=float, default=20.0)
+    parser.add_argument("--sizes", type=int, nargs="+", choices=MAX_BATCHES, default=MAX_BATCHES)
     parser.add_argument("--no-events", action="store_true", help="leave out the pairs with task events on")
     read = parser.parse_args(arguments)
     effort = Effort(
@@ -248,6 +250,7 @@ def _effort(arguments: Sequence[str]) -> tuple[Effort, bool]:
         samples=read.samples,
         idle_seconds=read.idle_seconds,
         with_events=not read.no_events,
+        sizes=tuple(read.sizes),
     )
     return effort, read.json
 

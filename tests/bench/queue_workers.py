@@ -43,6 +43,8 @@ def governed_worker(broker_url: str, server: "redis.Redis", folder: Path) -> Ite
         "TIEPOINT_PROFILE": "dedicated",
         "TIEPOINT_CPUS": str(CONCURRENCY),
         "TIEPOINT_STORE": str(folder / "store"),
+        # A worker of this machine's owner is none of the bench's business.
+        "TIEPOINT_LOCK_FOLDER": str(folder),
         "TIEPOINT_KIND_MODULES": f'["{queue_kinds.__name__}"]',
     }
     with _running("governed", command, environment, folder) as (process, log_path):

@@ -60,13 +60,13 @@ def view(tracked: TrackedClient, lease: Lease, settler: Settler) -> QueueView:
 
 def looked(view: QueueView, most_bytes: int = 0) -> list[Head]:
     """Look, and return what waits."""
-    view.look(most_bytes)
+    view.look(lambda: most_bytes)
     return view.heads()
 
 
 def claim(view: QueueView, *heads: Head, batch: int = 1) -> Turn:
     """Claim from each of these heads in one turn."""
-    return view.turn([Wish(head=head, batch=batch) for head in heads], 0)
+    return view.turn([Wish(head=head, batch=batch) for head in heads], lambda: 0)
 
 
 def told_of_a_change(view: QueueView, tracked: TrackedClient) -> bool:
@@ -138,7 +138,7 @@ def test_a_large_set_that_is_not_empty_is_looked_at_each_time(server: "redis.Red
 
 def test_a_look_arms_the_wake_up(server: "redis.Redis", tracked: TrackedClient, view: QueueView) -> None:
     """A message that arrives after the look makes the subscriber readable."""
-    view.look(MUCH)
+    view.look(lambda: MUCH)
     put(server, message(0))
 
     assert not view.needs_look
@@ -180,7 +180,7 @@ def test_a_settlement_goes_along_and_what_it_pushes_is_looked_at(
     (head,) = looked(view)
     ((held,), _) = claim(view, head, head).claimed
     settler.add({"tag": held.tag, "action": "requeue", "attempts": 0})
-    view.turn([], 0)
+    view.turn([], lambda: 0)
 
     assert (len(settler), settler.settled) == (0, 1)
     assert view.needs_look
@@ -192,7 +192,7 @@ def test_a_flushed_database_is_looked_at_anew(
 ) -> None:
     """Redis then names no keys."""
     put(server, message(0))
-    view.look(MUCH)
+    view.look(lambda: MUCH)
     server.flushdb()
 
     assert told_of_a_change(view, tracked)
