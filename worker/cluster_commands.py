@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from tasks.photo_places import check_places
 from worker.client import Client
 from worker.cluster_options import BrokerOption, StoreOption, cluster
 from worker.cluster_watch import Ending, show_ending, watch_to_the_end
@@ -54,6 +55,10 @@ def submit(
     parameters = project_parameters(
         features, pairs, max_image_size_px=max_image_size, max_features=max_features
     )
+    with plain_errors():
+        warning = check_places(photos, parameters.pairs)
+    if warning:
+        say(warning)
     with (
         plain_errors(),
         interruptible("submit the same photos again to be sure"),

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tasks.photo_places import check_places
 from worker.command_endings import errors, exit_with_failures, interruptible, plain_errors, say, show
 from worker.command_options import (
     CpusOption,
@@ -59,7 +60,11 @@ def run(
     )
     options = _options(until, cpus, memory, profile)
     folder = project or Path(f"{photos.resolve().name}.tiepoint")
+    with plain_errors():
+        warning = check_places(photos, parameters.pairs)
     with _resumable(folder), new_project(folder, photos, parameters, link=link) as local:
+        if warning:
+            say(warning)
         if not local.is_new:
             say(f"continuing the project in {folder}")
         summary = run_and_summarise(local, options, errors)
