@@ -25,5 +25,7 @@ def test_pipeline_expand_alone_runs_a_project(cluster: Cluster, photos: PhotoSet
     wait_until(lambda: cluster.server.hget(name, "state") in {b"done", b"failed"}, "it is over")
 
     assert cluster.server.hget(name, "state") == b"done", worker.log
-    assert {stage for stage in STAGES if cluster.server.hget(name, f"{stage}:done")} == set(STAGES)
+    # So few photos are all matched with each other: no index is needed.
+    passed = {stage for stage in STAGES if cluster.server.hget(name, f"{stage}:done")}
+    assert passed == set(STAGES) - {"index"}
     assert project.failures() == []
