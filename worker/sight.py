@@ -58,7 +58,8 @@ class Sight:
 
     def is_blind_to(self, kind: str, project: str) -> bool:
         """Tell whether jobs of a kind and project are left to other nodes for now."""
-        return self._blind_until_ns.get((kind, project), 0) > self._now_ns()
+        until_ns = self._blind_until_ns.get((kind, project))
+        return until_ns is not None and until_ns > self._now_ns()
 
     def failure(self, failure: Failure, others: Sequence[LiveNode]) -> Failure:
         """Return a failure that says which nodes do not see the photo, or were left."""
