@@ -83,6 +83,7 @@ class Intake:
             SnapshotError: the machine cannot be read.
             redis.RedisError: Redis cannot be reached.
         """
+        self.should_retry = False
         plan = _Plan(free_threads=self._governor.availability().available.cpu_threads)
         if not self._has_room(plan):
             return False

@@ -31,7 +31,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -175,19 +175,20 @@ def measure(effort: Effort) -> dict[str, Any]:
             bench.set_task_events(enabled=True)
             on = {size: throughput(bench, size, effort) for size in effort.sizes}
         return {
-            "ratio_to_stock": _ratios(off),
-            "ratio_to_stock_with_events": _ratios(on),
-            **_latency_report(latency),
+            "ratio_to_stock": median_ratios(off),
+            "ratio_to_stock_with_events": median_ratios(on),
+            **latency_report(latency),
             "idle_cpu_percent": round(idle["governed"], 2),
             "stock_idle_cpu_percent": round(idle["stock"], 2),
             "events_off": {str(size): _details(pairs) for size, pairs in off.items()},
             "events_on": {str(size): _details(pairs) for size, pairs in on.items()},
-            "effort": {"pairs": effort.pairs, "jobs": effort.jobs, "samples": effort.samples},
+            "effort": asdict(effort),
             "versions": _versions(bench),
         }
 
 
-def _ratios(measured: dict[int, list[Pair]]) -> dict[str, float]:
+def median_ratios(measured: dict[int, list[Pair]]) -> dict[str, float]:
+    """Return our throughput by stock's for each largest batch."""
     return {
         str(size): round(statistics.median(pair.ratio for pair in pairs), 2)
         for size, pairs in measured.items()
@@ -216,7 +217,8 @@ def _side_details(drained: Sequence[Drained]) -> dict[str, int]:
     }
 
 
-def _latency_report(latency: dict[str, list[float]]) -> dict[str, float]:
+def latency_report(latency: dict[str, list[float]]) -> dict[str, float]:
+    """Return the percentiles of both sides, stock's under names of their own."""
     report = {}
     for side, prefix in (("governed", ""), ("stock", "stock_")):
         percentiles = statistics.quantiles(latency[side], n=100, method="inclusive")

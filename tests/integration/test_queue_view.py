@@ -139,11 +139,11 @@ def test_a_large_set_that_is_not_empty_is_looked_at_each_time(server: "redis.Red
 def test_a_look_arms_the_wake_up(server: "redis.Redis", tracked: TrackedClient, view: QueueView) -> None:
     """A message that arrives after the look makes the subscriber readable."""
     view.look(lambda: MUCH)
+    needed_look_before = view.needs_look
     put(server, message(0))
 
-    assert not view.needs_look
     assert told_of_a_change(view, tracked)
-    assert view.needs_look
+    assert (needed_look_before, view.needs_look) == (False, True)
     assert [head.count for head in looked(view)] == [1]
 
 

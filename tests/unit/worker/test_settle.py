@@ -118,7 +118,8 @@ def test_a_failed_job_is_reported_with_its_history() -> None:
     failure = Failure(name="a.jpg", reason=Reason.UNREADABLE, cause="torn", cure="copy it again")
 
     report = json.loads(failed_entry(item, "noop", failure)["report"])
-    assert report == {"kind": "noop", "job_id": item.job_id, "attempts": 2, **failure.to_dict()}
+    place = {"project": "p", "stage": "match", "item": "a"}
+    assert report == {"kind": "noop", "job_id": item.job_id, "attempts": 2, **place, **failure.to_dict()}
 
 
 def test_whatever_is_added_wakes_the_loop(lease: Lease) -> None:
@@ -127,3 +128,27 @@ def test_whatever_is_added_wakes_the_loop(lease: Lease) -> None:
     Settler(lease, on_added=lambda: rung.append("ring")).add({"tag": "0", "action": "done"})
 
     assert rung == ["ring"]
+
+
+def test_the_next_command_settles_what_waits_and_confirms_nothing_yet(lease: Lease) -> None:
+    """It goes along with a claim; only the answer takes the entries out of the outbox."""
+    settler = filled(lease, 3)
+    entries, command = settler.next_command() or (0, ())
+
+    assert (entries, len(settler)) == (3, 3)
+    assert [entry["tag"] for entry in json.loads(cast("str", command[6]))] == ["0", "1", "2"]
+    assert settler.on_reply([2, 1, b"noop", b"other"], entries) == {"noop", "other"}
+    assert (len(settler), settler.settled, settler.refused) == (0, 2, 1)
+
+
+def test_an_empty_outbox_has_no_command(lease: Lease) -> None:
+    """A claim then goes by itself."""
+    assert filled(lease, 0).next_command() is None
+
+
+def test_what_redis_refuses_in_a_turn_is_kept(lease: Lease) -> None:
+    """The next turn or flush sends it again."""
+    settler = filled(lease, 2)
+
+    assert settler.on_reply(redis.ResponseError("OOM"), 2) == set()
+    assert len(settler) == 2

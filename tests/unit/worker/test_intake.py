@@ -1,0 +1,197 @@
+"""Nothing is claimed without a reservation, and no reservation outlives a claim that brought nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from governor.governor import Governor
+from tests.unit.governor.builders import GIB, Machine, a_governor
+from tests.unit.worker.builders import KIND, a_claimed, a_head, a_kind, an_item
+from worker.claim import Claimed, Head, LeaseLostError, Wish
+from worker.claimed_item import ClaimedItem
+from worker.intake import Intake, IntakeParts
+from worker.queue_view import QueueView, Turn
+from worker.running_batch import RunningBatch
+
+
+@dataclass
+class FakeQueues:
+    """Queues with these heads; a wish brings what ``brings`` says, by default all that it asks for."""
+
+    waiting: list[Head]
+    brings: Callable[[Wish], int] = lambda wish: wish.batch
+    error: Exception | None = None
+    needs_look: bool = False
+    turns: list[list[Wish]] = field(default_factory=list)
+
+    def heads(self) -> list[Head]:
+        """Return what waits."""
+        return self.waiting
+
+    def turn(self, wishes: Sequence[Wish], _most_bytes: Callable[[], int]) -> Turn:
+        """Claim."""
+        self.turns.append(list(wishes))
+        return Turn(
+            claimed=[[a_claimed() for _ in range(self.brings(wish))] for wish in wishes], error=self.error
+        )
+
+    @property
+    def wished(self) -> list[list[tuple[str, int]]]:
+        """Return (source, batch) of the wishes of each turn."""
+        return [[(wish.head.source, wish.batch) for wish in turn] for turn in self.turns]
+
+
+class FakePool:
+    """A pool of so many children, none of which ever finishes."""
+
+    def __init__(self, children: int) -> None:
+        self.idle_children = children
+        self.batches: list[RunningBatch] = []
+
+    def submit(self, batch: RunningBatch) -> None:
+        """Keep a batch."""
+        self.idle_children -= 1
+        self.batches.append(batch)
+
+
+class FakeMisfits:
+    """Refuses and rejects nothing; remembers what had to wait."""
+
+    def __init__(self) -> None:
+        self.waited: list[Head] = []
+
+    def on_wait(self, _queues: QueueView, head: Head, *_: Any) -> None:
+        """Remember."""
+        self.waited.append(head)
+
+
+@dataclass
+class Scene:
+    """An intake on a node of its own."""
+
+    intake: Intake
+    governor: Governor
+    pool: FakePool
+
+    def take(self, queues: FakeQueues) -> bool:
+        """Take from these queues."""
+        return self.intake.take(cast("QueueView", queues))
+
+    @property
+    def reservations(self) -> int:
+        """Return how many reservations are active."""
+        return self.governor.availability().active_reservations
+
+
+def _receive(claimed: list[Claimed], _kind: str) -> list[ClaimedItem]:
+    return [an_item() for _ in claimed]
+
+
+def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB) -> Scene:
+    """Build an intake with so many idle children."""
+    machine = Machine()
+    governor = a_governor(machine)
+    kind = a_kind()
+    node = SimpleNamespace(
+        governor=governor,
+        kinds={KIND: kind},
+        snapshot=lambda: machine.look(available_bytes=available_bytes),
+    )
+    pool = FakePool(children)
+    services = SimpleNamespace(governor=governor, settler=None, sight=None, on_over=None)
+    parts: Any = SimpleNamespace(
+        node=node,
+        pool=pool,
+        lease=SimpleNamespace(live_nodes=1),
+        reception=SimpleNamespace(receive=_receive),
+        misfits=FakeMisfits(),
+        services=services,
+        running=set(),
+    )
+    return Scene(Intake(cast("IntakeParts", parts)), governor, pool)
+
+
+def test_all_idle_children_are_served_by_one_claim() -> None:
+    """Each under a reservation of its own; what the first leaves is counted on for the second."""
+    scene, queues = a_scene(children=2), FakeQueues([a_head(count=100)])
+
+    assert scene.take(queues)
+    assert queues.wished == [[(KIND, 4), (KIND, 4)]]
+    assert (scene.reservations, len(scene.pool.batches)) == (2, 2)
+
+
+def test_without_an_idle_child_nothing_is_reserved_or_asked() -> None:
+    """What waits stays in Redis for other nodes."""
+    scene, queues = a_scene(children=0), FakeQueues([a_head(count=100)], needs_look=True)
+
+    assert not scene.take(queues)
+    assert (scene.reservations, queues.turns) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "head", [a_head(count=100, mark="solo"), a_head(count=100, is_large=True), a_head(count=1)]
+)
+def test_one_message_is_reserved_for_once(head: Head) -> None:
+    """A suspect, a large entry and the last message: what is behind them is not alike."""
+    scene, queues = a_scene(children=2), FakeQueues([head])
+    scene.take(queues)
+
+    assert queues.wished == [[(KIND, 1)]]
+
+
+def test_what_the_first_head_leaves_goes_to_the_next() -> None:
+    """One claim serves several lists."""
+    scene, queues = a_scene(children=2), FakeQueues([a_head(priority=3), a_head(source="other", count=2)])
+    scene.take(queues)
+
+    assert [source for source, _ in queues.wished[0]] == [KIND, "other"]
+
+
+def test_a_claim_that_brings_nothing_ends_its_reservation() -> None:
+    """Another node was faster."""
+    scene, queues = a_scene(children=2), FakeQueues([a_head(count=100)], brings=lambda _: 0)
+
+    assert scene.take(queues)
+    assert (scene.reservations, scene.pool.batches) == (0, [])
+    assert scene.intake.empty_claims == 2
+
+
+def test_a_claim_that_brings_less_shrinks_its_reservation() -> None:
+    """Before the batch is dispatched."""
+    scene, queues = a_scene(children=1), FakeQueues([a_head(count=100)], brings=lambda _: 1)
+    scene.take(queues)
+    charge_bytes = a_kind().estimate.memory_bytes(1)
+
+    assert scene.governor.availability().reserved.memory_bytes == charge_bytes
+    assert len(scene.pool.batches[0].open_tags()) == 1
+
+
+def test_what_was_claimed_is_run_though_another_claim_has_failed() -> None:
+    """It is ours: nobody else would run it."""
+    scene = a_scene(children=2)
+    brings = iter([4, 0])
+    queues = FakeQueues([a_head(count=100)], brings=lambda _: next(brings), error=LeaseLostError())
+    with pytest.raises(LeaseLostError):
+        scene.take(queues)
+
+    assert (scene.reservations, len(scene.pool.batches)) == (1, 1)
+
+
+def test_a_head_that_waits_for_memory_is_tried_again_later() -> None:
+    """No release and no message will tell when the machine has more."""
+    scene, queues = a_scene(available_bytes=0), FakeQueues([a_head(count=100)])
+
+    assert not scene.take(queues)
+    assert scene.intake.should_retry
+    assert scene.intake.waits_for is not None
+
+
+def test_an_empty_queue_is_not_tried_again() -> None:
+    """A message will wake the node."""
+    scene = a_scene()
+
+    assert not scene.take(FakeQueues([]))
+    assert not scene.intake.should_retry
