@@ -34,14 +34,17 @@ class Standstill:
         self._tell_at = now() + _TELL_AFTER_SECONDS
 
     def reasons(self, state: ProjectState, nodes: Callable[[], list[LiveNode]]) -> list[str]:
-        """Return what to tell about this state: nothing while the project moves."""
+        """Return what to tell about this state: nothing while the project moves, or a node has work."""
         now = self._now()
         if state != self._last:
             self._last, self._tell_at = state, now + _TELL_AFTER_SECONDS
         if now < self._tell_at:
             return []
+        alive = nodes()
+        if any(node.reserved_cpu_threads for node in alive):
+            return []
         self._tell_at = now + _TELL_AGAIN_AFTER_SECONDS
-        return hindrances(state, nodes())
+        return hindrances(state, alive)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

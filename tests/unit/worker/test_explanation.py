@@ -143,7 +143,7 @@ def test_a_standstill_is_told_after_five_seconds_and_then_every_minute() -> None
     told = []
     for second in (0.0, 4.9, 5.0, 5.1, 64.9, 65.0):
         clock[0] = second
-        told.append(bool(standstill.reasons(RUNNING, lambda: [NIMBLE])))
+        told.append(bool(standstill.reasons(RUNNING, lambda: [SMALL])))
 
     assert told == [False, False, True, False, False, True]
 
@@ -158,3 +158,14 @@ def test_a_project_that_moves_does_not_stand_still() -> None:
     clock[0] = 8.9
 
     assert standstill.reasons(ProjectState(state="running", outstanding=6), list) == []
+
+
+def test_a_node_that_has_work_is_no_standstill() -> None:
+    """One job may take long."""
+    clock = [0.0]
+    standstill = Standstill(lambda: clock[0])
+    standstill.reasons(RUNNING, lambda: [SMALL])
+    clock[0] = 5.0
+    busy = standstill.reasons(RUNNING, lambda: [SMALL, NIMBLE])
+
+    assert (busy, len(standstill.reasons(RUNNING, lambda: [SMALL]))) == ([], 1)
