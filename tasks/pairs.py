@@ -4,7 +4,7 @@ By what is decided in :mod:`tasks.pairing`; how a pair's matching job looks in :
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,6 +38,9 @@ __all__ = [
 SOURCES_PER_THREAD = 2
 MAX_WINDOW_SOURCES = 24
 
+_BASE_BYTES, _INDEX_BASE_BYTES = 12 << 20, 32 << 20
+_BYTES_PER_IMAGE = 2 << 10
+
 
 class PairsPayload(Payload):
     """Generate the pairs that one image of a project proposes."""
@@ -47,19 +50,27 @@ class PairsPayload(Payload):
 
 
 def pairs_estimate(pairing: Pairing) -> Estimate:
-    """Return what generating pairs among so many images needs."""
-    return KINDS[0].estimate
+    """Return what generating pairs among so many images needs: the default, or more.
+
+    ``base + 2 KiB * images`` is fixed; the base is 12 MiB, or 32 MiB with the
+    index: the keys of 24 sources (8 MiB), four segments being read (10 MiB),
+    the hits that are kept (7 MiB). Measured: docs/retrieval.md.
+    """
+    base_bytes = _INDEX_BASE_BYTES if pairing.uses_index else _BASE_BYTES
+    fixed_bytes = base_bytes + _BYTES_PER_IMAGE * len(pairing.images)
+    default = KINDS[0].estimate
+    return replace(default, memory_fixed_bytes=max(fixed_bytes, default.memory_fixed_bytes))
 
 
 def pairs_job(project: Project, content: str, estimate: Estimate | None = None) -> Job:
-    """Return the job that generates one image's pairs; ``estimate`` where the default does not fit."""
+    """Return the job that generates one image's pairs; ``estimate`` travels where it is not the default."""
     return Job(
         kind=PAIRS_KIND,
         payload=PairsPayload(project=project.id, image=content).model_dump(mode="json"),
         project=project.id,
         stage=PAIRS_STAGE,
         item=content,
-        estimate=estimate,
+        estimate=estimate if estimate != KINDS[0].estimate else None,
     )
 
 

@@ -31,7 +31,7 @@ def check_places(photos: Path, parameters: PairParameters) -> str | None:
     nobody = f"none of the {len(paths)} photos has a GPS position"
     if not others:
         raise ProjectError(f"{nobody}, so spatial would match nothing; use --pairs auto or retrieval")
-    return f"{nobody}: spatial proposes no pairs, only {' and '.join(others)} does"
+    return f"{nobody}: pairs come from {' and '.join(others)} alone"
 
 
 def any_has_a_position(paths: Iterable[Path]) -> bool:

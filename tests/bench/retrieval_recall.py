@@ -80,7 +80,7 @@ def proposed_pairs(store: Store, project: Project, top: int) -> set[tuple[str, s
     indexed = replace(pairing_of(project), parameters=PairParameters(strategy="retrieval")).indexed
     contents = tuple(indexed)
     index = VisualIndex.of(store, tuple(indexed.values()))
-    pairs = set()
+    pairs: set[tuple[str, str]] = set()
     for source, content in enumerate(contents):
         (neighbours,) = index.neighbours([source], top, threads=1)
         others = (contents[neighbour.position] for neighbour in neighbours)

@@ -21,6 +21,7 @@ from tasks.visual_index import IndexPayload, run_index
 from tests.acceptance.measured_peak import peak_bytes
 
 THREADS = 2
+ROW_PROJECT = "row"
 _FEATURES_PER_STEP = 128
 """So many features come into view from one image to the next: eight images see each."""
 _NOISE = 8
@@ -49,7 +50,9 @@ def measure_scale(sets: int, root: Path) -> ScaleFigures:
     store, project, contents = build_row(sets, root)
     features = project.parameters.features
     payloads = [IndexPayload(image=content, features=features) for content in contents]
-    index_seconds = _timed_index(payloads[:-16], store)
+    start = time.monotonic()
+    index_sets(payloads[:-16], store)
+    index_seconds = time.monotonic() - start
     index_peak = peak_bytes("tasks.visual_index", _INDEX_ESTIMATE, payloads[-16:], THREADS, root)
     estimate = pairs_estimate(pairing_of(project))
     sources = [PairsPayload(project=project.id, image=content) for content in contents]
@@ -75,7 +78,7 @@ def build_row(sets: int, root: Path) -> tuple[Store, Project, list[str]]:
     """Create a project of images in a row, each with 1024 features, most of them its neighbours' too."""
     store = Store(root)
     store.create()
-    project = store.project("row")
+    project = store.project(ROW_PROJECT)
     names = [f"{number:06}.jpg" for number in range(sets)]
     parameters = ProjectParameters(pairs=PairParameters(strategy="retrieval"))
     project.create(parameters, [Source(name=name, path=f"/photos/{name}") for name in names])
@@ -100,18 +103,17 @@ def _descriptors(number: int) -> NDArray[np.uint8]:
     steps = range(number, number + MAX_FEATURES // _FEATURES_PER_STEP)
     seen = [np.random.default_rng(step).integers(0, 256, (_FEATURES_PER_STEP, 128)) for step in steps]
     noise = np.random.default_rng((number, 1)).integers(-_NOISE, _NOISE + 1, (MAX_FEATURES, 128))
-    return np.clip(np.concatenate(seen) + noise, 0, 255).astype(np.uint8)
+    descriptors: NDArray[np.uint8] = np.clip(np.concatenate(seen) + noise, 0, 255).astype(np.uint8)
+    return descriptors
 
 
-def _timed_index(payloads: Sequence[IndexPayload], store: Store) -> float:
-    start = time.monotonic()
+def index_sets(payloads: Sequence[IndexPayload], store: Store) -> None:
+    """Enter sets into the index, 16 at a time."""
     for begin in range(0, len(payloads), 16):
         part = payloads[begin : begin + 16]
-        grant = Grant(
-            batch=len(part), cpu_threads=THREADS, memory_bytes=_INDEX_ESTIMATE.memory_bytes(len(part))
-        )
+        memory_bytes = _INDEX_ESTIMATE.memory_bytes(len(part))
+        grant = Grant(batch=len(part), cpu_threads=THREADS, memory_bytes=memory_bytes)
         list(run_index(part, grant, store))
-    return time.monotonic() - start
 
 
 def _timed_query(payloads: Sequence[PairsPayload], asked: range, store: Store) -> tuple[float, float]:

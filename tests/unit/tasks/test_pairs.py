@@ -11,15 +11,18 @@ from tasks.kind import Done, NotReady
 from tasks.pair_jobs import pair_item
 from tasks.pairs import (
     KINDS,
+    Pairing,
     PairsPayload,
     candidate_pairs,
     images_for_pairing,
     pairing_of,
+    pairs_estimate,
+    pairs_job,
     pairs_key,
     run_pairs,
 )
-from tasks.parameters import PairParameters, ProjectParameters
-from tasks.store import Gps, PhotoRecord
+from tasks.parameters import FeatureParameters, PairParameters, ProjectParameters
+from tasks.store import Gps, PhotoRecord, ProjectImage
 from tasks.visual_index import IndexPayload, run_index
 from tests.unit.tasks.scene_store import GRANT, SceneStore, build_scene
 
@@ -272,3 +275,36 @@ def test_images_that_are_not_indexed_are_still_paired_by_name(tmp_path: Path) ->
     generate(scene)
 
     assert distances(scene) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "images", "fixed_bytes"),
+    [
+        ("sequential", 2048, 16 << 20),
+        ("sequential", 2049, (12 << 20) + 2049 * 2048),
+        ("retrieval", 1, (32 << 20) + 2048),
+        ("retrieval", 5000, (32 << 20) + 5000 * 2048),
+    ],
+)
+def test_a_large_project_is_charged_by_its_images(strategy: str, images: int, fixed_bytes: int) -> None:
+    """The default is the floor."""
+    named = tuple(ProjectImage(name=f"{n:05}.jpg", content=f"{n:064x}") for n in range(images))
+    parameters = PairParameters(strategy=strategy)
+    pairing = Pairing(images=named, parameters=parameters, features=FeatureParameters())
+
+    assert pairs_estimate(pairing).memory_fixed_bytes == fixed_bytes
+    assert pairs_estimate(pairing).memory_per_item_bytes == 64 << 10
+
+
+@pytest.mark.parametrize(("strategy", "travels"), [("exhaustive", False), ("retrieval", True)])
+def test_the_estimate_travels_where_it_is_not_the_default(
+    tmp_path: Path,
+    strategy: str,
+    travels: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A message without it is charged the default."""
+    scene = scene_of(tmp_path, 2, PairParameters(strategy=strategy))
+    estimate = pairs_estimate(pairing_of(scene.project))
+    job = pairs_job(scene.project, scene.contents[0], estimate)
+
+    assert job.estimate == (estimate if travels else None)
