@@ -3,7 +3,7 @@
 By what is decided in :mod:`tasks.pairing`; how a pair's matching job looks in :mod:`tasks.pair_jobs`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from governor.model import Estimate, Grant
 from tasks.errors import MissingArtefactError
 from tasks.estimate_forms import EstimateForms
 from tasks.inputs import read_input
-from tasks.kind import Done, Job, Kind, NotReady, Outcome, Payload
+from tasks.kind import Done, Job, Kind, Needs, NotReady, Outcome, Payload
 from tasks.old_estimates import OLD_ESTIMATES
 from tasks.pair_jobs import MATCH_STAGE, VERIFY_STAGE, Content, match_job, pair_item, project_verification_key
 from tasks.pairing import PAIRS_KIND, PAIRS_VERSION, Pairing, images_for_pairing, pairing_of, pairs_key
@@ -82,18 +82,23 @@ def run_pairs(payloads: Sequence[PairsPayload], grant: Grant, store: Store) -> I
     Follow-ups are the matching jobs of those pairs that certainly belong to
     the source (see :mod:`tasks.proposals`) and are neither verified nor failed.
     """
-    sources: dict[str, _Sources] = {}
+    projects = {payload.project for payload in payloads}
+    sources = {project: _Sources.of(store.project(project), store) for project in projects}
     window_size = _window_sources(grant)
     for start in range(0, len(payloads), window_size):
         window = payloads[start : start + window_size]
         try:
             with single_threaded_libraries():
-                found = _propose_window(window, sources, grant.cpu_threads, store)
+                found = _propose_window(window, sources, grant)
         except MissingArtefactError as error:
             yield from (NotReady(cause=str(error)) for _ in window)
             continue
         for payload in window:
-            yield _publish(payload.image, found[payload], sources[payload.project])
+            proposed = found[payload]
+            if isinstance(proposed, Needs):
+                yield proposed
+            else:
+                yield _publish(payload.image, proposed, sources[payload.project])
 
 
 def _window_sources(grant: Grant) -> int:
@@ -151,15 +156,18 @@ class _Proposed:
 
 
 def _propose_window(
-    window: Sequence[PairsPayload], sources: dict[str, _Sources], threads: int, store: Store
-) -> dict[PairsPayload, _Proposed | None]:
+    window: Sequence[PairsPayload], sources: Mapping[str, _Sources], grant: Grant
+) -> dict[PairsPayload, _Proposed | Needs | None]:
     """Return what the images of a window propose; None for one that takes no part."""
-    found: dict[PairsPayload, _Proposed | None] = {}
+    found: dict[PairsPayload, _Proposed | Needs | None] = {}
     for project in sorted({payload.project for payload in window}):
-        if project not in sources:
-            sources[project] = _Sources.of(store.project(project), store)
         own = [payload for payload in window if payload.project == project]
-        proposed = _propose([payload.image for payload in own], sources[project], threads)
+        estimate = pairs_estimate(sources[project].pairing)
+        if estimate.memory_bytes(len(own)) > grant.memory_bytes:
+            # Sent by somebody who did not know how large the project is.
+            found.update(dict.fromkeys(own, Needs(estimate=estimate)))
+            continue
+        proposed = _propose([payload.image for payload in own], sources[project], grant.cpu_threads)
         found.update({payload: proposed.get(payload.image) for payload in own})
     return found
 

@@ -7,7 +7,7 @@ import pytest
 
 from governor.model import Grant
 from tasks.errors import Failure, MissingArtefactError, Reason
-from tasks.kind import Done, NotReady
+from tasks.kind import Done, Needs, NotReady
 from tasks.pair_jobs import pair_item
 from tasks.pairs import (
     KINDS,
@@ -308,3 +308,21 @@ def test_the_estimate_travels_where_it_is_not_the_default(
     job = pairs_job(scene.project, scene.contents[0], estimate)
 
     assert job.estimate == (estimate if travels else None)
+
+
+@pytest.mark.parametrize(("missing_bytes", "is_done"), [(0, True), (1, False)])
+def test_a_grant_that_is_too_small_is_answered_with_the_need(
+    tmp_path: Path,
+    missing_bytes: int,
+    is_done: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Of a job that was sent without an estimate: it goes back with what it needs."""
+    scene = retrieving_scene(tmp_path, images=2)
+    estimate = pairs_estimate(pairing_of(scene.project))
+    memory_bytes = estimate.memory_bytes(1) - missing_bytes
+    payload = PairsPayload(project=scene.project.id, image=scene.contents[0])
+    (outcome,) = run_pairs(
+        [payload], Grant(batch=1, cpu_threads=1, memory_bytes=memory_bytes, io_slots=1), scene.store
+    )
+
+    assert isinstance(outcome, Done) if is_done else outcome == Needs(estimate=estimate)
