@@ -40,7 +40,7 @@ class BatchRunner:
         self._meter.start()
         recorded_items = self._run_items(kind, request, emit)
         peak_bytes = self._meter.peak_bytes()
-        if peak_bytes:
+        if peak_bytes or self._meter.retains_too_much():
             self._meter.trim()
         return BatchReport(
             peak_bytes=peak_bytes, recorded_items=recorded_items, retire=self._meter.retains_too_much()

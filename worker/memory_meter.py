@@ -57,7 +57,7 @@ class MemoryMeter:
         return peak if peak > NOISE_BYTES else 0
 
     def trim(self) -> None:
-        """Give back what the batch has freed; without a peak there is nothing to give back."""
+        """Give back what the batch has freed, and read what is left."""
         trim_heap()
         self._last_bytes = private_bytes()
 

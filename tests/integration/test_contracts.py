@@ -24,6 +24,7 @@ from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 from kombu.asynchronous import Hub
 from kombu.transport import virtual
+from redis.exceptions import NoScriptError
 
 from governor.model import Estimate
 from tests.integration.conftest import wait_until
@@ -347,7 +348,7 @@ def test_the_subscribers_socket_tells_that_a_key_has_changed(
     server: "redis.Redis", tracked: TrackedClient
 ) -> None:
     """Connection._get_socket (worker/connections.py)."""
-    tracked.client.exists(KIND)
+    tracked.exchange([("EXISTS", KIND)])
     put(server, b"{}")
 
     assert tracked._subscriber._get_socket().fileno() == tracked.fileno()
@@ -357,7 +358,7 @@ def test_the_subscribers_socket_tells_that_a_key_has_changed(
 def test_all_waiting_invalidations_are_drained_at_once(server: "redis.Redis", tracked: TrackedClient) -> None:
     """can_read and read_response of a raw connection (worker/connections.py)."""
     for name in ("a", "b"):
-        tracked.client.exists(name)
+        tracked.exchange([("EXISTS", name)])
         server.set(name, 1)
     select.select([tracked.fileno()], [], [], 5)
     for _ in range(2):
@@ -369,44 +370,51 @@ def test_all_waiting_invalidations_are_drained_at_once(server: "redis.Redis", tr
 
 
 def test_a_connection_that_is_made_anew_tracks_again(server: "redis.Redis", tracked: TrackedClient) -> None:
-    """redis_connect_func runs each time (worker/connections.py)."""
-    tracked.client.exists(KIND)
-    server.client_kill_filter(_id=str(tracked.client.client_id()))
-    tracked.client.exists(KIND)
+    """redis_connect_func runs each time; a broken connection is told of (worker/connections.py)."""
+    (own_id,) = tracked.exchange([("CLIENT", "ID")])
+    server.client_kill_filter(_id=str(own_id))
+    with pytest.raises(redis.ConnectionError):
+        tracked.exchange([("EXISTS", KIND)])
+    tracked.exchange([("EXISTS", KIND)])
     put(server, b"{}")
 
     assert select.select([tracked.fileno()], [], [], 5)[0]
 
 
-def test_a_pipeline_uses_the_tracked_connection(server: "redis.Redis", tracked: TrackedClient) -> None:
-    """A pool of one connection has no other to give (worker/connections.py)."""
-    with tracked.client.pipeline(transaction=False) as pipeline:
-        pipeline.client_id()
-        pipeline.exists(KIND)
-        client_id, _ = pipeline.execute()
-    put(server, b"{}")
+def test_replies_come_in_order_and_an_error_is_one_of_them(tracked: TrackedClient) -> None:
+    """pack_commands, send_packed_command and read_response of a raw connection (worker/connections.py)."""
+    first, error, last = tracked.exchange([("ECHO", "a"), ("NO-SUCH-COMMAND",), ("ECHO", b"\xff")])
 
-    assert client_id == tracked.client.client_id()
-    assert select.select([tracked.fileno()], [], [], 5)[0]
+    assert (first, last) == (b"a", b"\xff")
+    assert isinstance(error, redis.ResponseError)
+
+
+def test_a_script_that_is_unknown_is_told_from_other_errors(tracked: TrackedClient) -> None:
+    """redis.exceptions.NoScriptError (worker/queue_view.py)."""
+    (unknown, wrong) = tracked.exchange([("EVALSHA", "0" * 40, 0), ("EVAL", "return nonsense()", 0)])
+
+    assert isinstance(unknown, NoScriptError)
+    assert isinstance(wrong, redis.ResponseError)
+    assert not isinstance(wrong, NoScriptError)
 
 
 def test_a_command_whose_reply_is_lost_is_not_sent_again(
     server: "redis.Redis", tracked: TrackedClient
 ) -> None:
     """No silent retry: a claim that was repeated would pop twice (worker/connections.py)."""
-    own_id = str(tracked.client.client_id())
+    (own_id,) = tracked.exchange([("CLIENT", "ID")])
     raised: list[Exception] = []
 
     def wait_for_a_push() -> None:
         try:
-            tracked.client.blpop(["nothing"], timeout=4)
+            tracked.exchange([("BLPOP", "nothing", 4)])
         except redis.ConnectionError as error:
             raised.append(error)
 
     waiter = Thread(target=wait_for_a_push)
     waiter.start()
     wait_until(lambda: server.info("clients")["blocked_clients"], "the command is under way")
-    server.client_kill_filter(_id=own_id)
+    server.client_kill_filter(_id=str(own_id))
     waiter.join()
 
     assert len(raised) == 1
@@ -427,7 +435,7 @@ def test_the_server_speaks_the_features_that_we_need() -> None:
     """Client tracking with a redirection, and scripts (worker/connections.py)."""
     with embedded_server() as server:
         client = TrackedClient(server.broker_url.replace("redis+socket://", "unix://", 1))
-        answer = client.client.eval("return 1", 0)
+        answer = client.exchange([("EVAL", "return 1", 0)])
         client.close()
 
-    assert answer == 1
+    assert answer == [1]
