@@ -173,7 +173,12 @@ def _locked_file(folder: Path, partition: Partition) -> int:
     """Write and lock our file; the folder is held, so nobody sees it before it is locked."""
     path = folder / f"{uuid4().hex}{_SUFFIX}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.write(descriptor, _PARTITION.dump_json(partition))
-    os.fchmod(descriptor, 0o644)  # Others must be able to see that it is locked.
+    try:
+        # First of all: others must be able to see whether it is locked, also if we get no further.
+        os.fchmod(descriptor, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(descriptor, _PARTITION.dump_json(partition))
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor

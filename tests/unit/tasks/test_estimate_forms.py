@@ -12,8 +12,10 @@ from tasks.feature_sets import FEATURE_KINDS
 from tasks.kind import Kind
 from tasks.model_memory import MappingSize, model_estimate
 from tasks.old_estimates import OLD_ESTIMATES
-from tasks.parameters import Extractor, FeatureParameters
-from tasks.store import PhotoRecord
+from tasks.pairing import Pairing
+from tasks.pairs import pairs_estimate
+from tasks.parameters import Extractor, FeatureParameters, PairParameters
+from tasks.store import PhotoRecord, ProjectImage
 from tasks.tracks import tracks_estimate
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -152,6 +154,16 @@ def test_every_photo_has_an_estimate_that_its_kind_accepts(extractor: Extractor,
     estimate = features_estimate(photo, parameters)
 
     assert accepted(FEATURE_KINDS[extractor], estimate) == estimate
+
+
+@pytest.mark.parametrize("count", [1, 100, 101, 50_000])
+def test_every_number_of_photos_has_an_estimate_that_pairing_accepts(count: int) -> None:
+    """Planned, or answered to a grant that was too small; with the index or without."""
+    image = ProjectImage(name="a.jpg", content="0" * 64)
+    pairing = Pairing(images=(image,) * count, parameters=PairParameters(), features=FeatureParameters())
+    estimate = pairs_estimate(pairing)
+
+    assert accepted("candidate_pair.generate", estimate) == estimate
 
 
 def test_many_observations_take_the_threads_of_many_with_at_least_the_floors_memory() -> None:

@@ -1,5 +1,6 @@
 """The workers of a machine find each other in a folder, and the dead leave nothing that counts."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -148,6 +149,20 @@ def test_all_users_may_add_a_worker_and_see_the_others(folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert "secret" not in path.read_text()
+
+
+def test_what_a_full_disk_has_left_bars_no_other_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that others cannot open would keep their workers from starting for ever."""
+
+    def full(_descriptor: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        with pytest.raises(WrongSettingError, match="No space left"):
+            take_place(settings(folder))
+
+    assert stat.S_IMODE(next(folder.iterdir()).stat().st_mode) == 0o644
 
 
 def test_a_place_is_not_handed_to_child_processes(folder: Path) -> None:
