@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from governor.model import Estimate
 from tasks import visual_index
@@ -19,6 +20,8 @@ from tests.bench.retrieval_scale import ROW_PROJECT, build_row, index_sets
 from tests.conftest import PhotoSet
 from tests.plain_runner import run_plain
 from tests.unit.tasks.scene_store import build_scene
+from worker.local_project import new_project, run_and_summarise
+from worker.local_run import LocalOptions
 
 INDEX_ESTIMATE = visual_index.KINDS[0].estimate
 ROW_IMAGES = 320
@@ -110,3 +113,15 @@ def row_sources(root: Path) -> tuple[Estimate, list[PairsPayload]]:
     return pairs_estimate(pairing), [
         PairsPayload(project=ROW_PROJECT, image=image.content) for image in pairing.images
     ]
+
+
+def test_the_queue_makes_what_the_plain_run_makes(photos: PhotoSet, tmp_path: Path) -> None:
+    """Three neighbours each, many of them one-sided: the planner and the follow-ups match each pair once."""
+    parameters = ProjectParameters(pairs=PairParameters(strategy="retrieval", top_k=3))
+    plain = run_plain(photos("kermit"), tmp_path / "plain", parameters)
+    with new_project(tmp_path / "queue", photos("kermit"), parameters, link=False) as local:
+        summary = run_and_summarise(local, LocalOptions(profile="dedicated"), Console(quiet=True))
+
+    assert summary["tracks_sha256"] == plain.tracks_sha256
+    assert summary["pairs"] == len(plain.pairs) < 40
+    assert summary["jobs"] == {"done": 4 * 11 + 2 * len(plain.pairs) + 2, "failed": 0, "retried": 0}
