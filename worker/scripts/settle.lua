@@ -18,6 +18,15 @@ local function finish_cancelled(entry)
   end
 end
 
+-- Somebody started the project while it ran: it looks at everything once more before it is done.
+local function look_again(project)
+  local first = redis.call('HGET', project, 'again')
+  if not first or redis.call('HGET', project, 'state') ~= 'done' then return end
+  redis.call('HDEL', project, 'again')
+  redis.call('HSET', project, 'state', 'running')
+  push_job(cjson.decode(first))
+end
+
 local function finish_item(entry)
   local project = PREFIX .. entry.project
   if redis.call('SREM', project .. ':' .. entry.stage .. ':todo', entry.item) == 1 then
@@ -30,6 +39,7 @@ local function finish_item(entry)
     redis.call('HSET', project, 'state', 'failed', 'failure', entry.report or '')
   end
   for name, value in pairs(entry.progress or {}) do redis.call('HSET', project, name, value) end
+  look_again(project)
   if entry.continuation then
     redis.call('HSET', project, 'next_expand', entry.continuation, 'continue_at', entry.continue_at)
   end
