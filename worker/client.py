@@ -19,14 +19,14 @@ from typing import Self
 from celery import Celery
 
 from tasks.catalog import load_kinds
-from tasks.errors import ProjectError, StoreError
+from tasks.errors import ProjectError, Reason, StoreError
 from tasks.expand import PHASES, Phase
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Store
 from tasks.store.keys import is_name
 from worker.explanation import Explanation, explain_job, explain_project
 from worker.live_nodes import LiveNode
-from worker.project_queue import ProjectQueue, QueueError
+from worker.project_queue import ProjectQueue, QueueError, queue_errors
 from worker.project_state import ProjectState
 from worker.settings import Settings
 from worker.submission import Wanted, check_nodes, make_project, name_for, photos_of
@@ -34,6 +34,7 @@ from worker.submission import Wanted, check_nodes, make_project, name_for, photo
 __all__ = ["Cancelled", "Client", "ProjectError", "ProjectState", "QueueError", "StoreError"]
 
 _POLL_SECONDS = 0.5
+_STOP_SECONDS = 30.0
 _STOP_POLL_SECONDS = 0.1
 _ANSWER_SECONDS = 1.0
 
@@ -87,6 +88,7 @@ class Client:
         check_nodes(self._queue.nodes(), self.store, sources, link=link)
         wanted = Wanted(sources=sources, parameters=parameters or ProjectParameters(), link=link)
         project = make_project(self.store, wanted, name=name, default_name=name_for(photos))
+        self._end_cancelling(project.id)
         project.clear_failures()
         self._queue.start(project.id, until=until)
         return project.id
@@ -126,7 +128,7 @@ class Client:
                 return
             time.sleep(poll_seconds)
 
-    def cancel(self, project_id: str, *, wait_seconds: float = 30.0) -> Cancelled:
+    def cancel(self, project_id: str, *, wait_seconds: float = _STOP_SECONDS) -> Cancelled:
         """Stop a running project: what waits is removed, what runs is killed, nothing follows.
 
         What it has finished stays in the store; :meth:`retry` or submitting
@@ -139,13 +141,22 @@ class Client:
         before, removed = self._queue.cancel(project_id, self._kinds)
         if before not in {"running", "cancelled"}:
             raise ProjectError(f"{project_id} is not running (it is {before or 'unknown to the queue'})")
-        return Cancelled(removed=removed, still_running=self._stop_running(project_id, wait_seconds))
+        still_running = self._stop_running(project_id, wait_seconds)
+        self.project(project_id).clear_failures(Reason.CANCELLED)  # What was killed has not failed.
+        return Cancelled(removed=removed, still_running=still_running)
+
+    def _end_cancelling(self, project_id: str) -> None:
+        """Let a cancellation that may be under way come to its end: a new run must not lose jobs to it."""
+        if self._queue.state(project_id).state == "cancelled":
+            self._stop_running(project_id, _STOP_SECONDS)
 
     def _stop_running(self, project_id: str, wait_seconds: float) -> int:
         """Have the nodes kill a project's jobs; return how many are left when the time is over."""
         revoked: set[str] = set()
         deadline = time.monotonic() + wait_seconds
         while running := self._queue.running(project_id):
+            if self._queue.state(project_id).state != "cancelled":
+                return 0  # Somebody has started it again: what runs now is meant to.
             new = sorted(running.keys() - revoked)
             if new:
                 self._revoke(new)
@@ -156,7 +167,7 @@ class Client:
         return 0
 
     def _revoke(self, job_ids: list[str]) -> None:
-        with Celery(broker=self.broker_url) as app:
+        with queue_errors(), Celery(broker=self.broker_url) as app:
             # Children hold nothing that a signal could spoil.
             app.control.revoke(job_ids, terminate=True, signal="SIGKILL")
 
@@ -172,6 +183,7 @@ class Client:
         if name not in self.store.project_ids():
             return self._retry_job(name)
         project = self.project(name)
+        self._end_cancelling(name)
         project.clear_failures()
         self._start_again(project, until)
         return name
@@ -186,6 +198,7 @@ class Client:
         if not all(report.get(part) for part in ("project", "stage", "item")):
             raise ProjectError(f"the job {job_id} belongs to no project; send it again as it was sent")
         project = self.project(report["project"])
+        self._end_cancelling(project.id)
         project.clear_failure(report["stage"], report["item"])
         self._start_again(project, None)
         return project.id
@@ -197,12 +210,13 @@ class Client:
     def explain(self, name: str) -> Explanation:
         """Say where a project, or a job by its id, is and why."""
         if is_name(name) and self.store.project(name).exists():
-            return explain_project(name, self._queue, self._kinds)
+            failed = {(stage, item) for stage, item, _ in self.store.project(name).failures()}
+            return explain_project(name, self._queue, self._kinds, failed)
         return explain_job(name, self._queue, self._kinds, self._started_at)
 
     def _started_at(self, job_id: str) -> float | None:
         """Ask the nodes since when one of them runs a job, in seconds since 1970; None where none says."""
-        with Celery(broker=self.broker_url) as app:
+        with queue_errors(), Celery(broker=self.broker_url) as app:
             replies = app.control.inspect(timeout=_ANSWER_SECONDS).query_task(job_id) or {}
         jobs = (jobs[job_id][1] for jobs in replies.values() if job_id in jobs)
         return next((job["time_start"] for job in jobs if job.get("time_start")), None)

@@ -102,9 +102,9 @@ def cancel(
         found = {"project": project, "removed": done.removed, "still_running": done.still_running}
         typer.echo(json.dumps(found))
         return
-    say(f"cancelled; {done.removed} waiting jobs removed; `tiepoint resume {shlex.quote(project)}` goes on")
+    say(f"cancelled; waiting jobs removed: {done.removed}; `tiepoint resume {shlex.quote(project)}` goes on")
     if done.still_running:
-        say(f"{done.still_running} jobs are held by nodes that do not answer; their results change nothing")
+        say(f"held by nodes that do not answer: {done.still_running}; what comes of it changes nothing")
 
 
 def retry(

@@ -3,9 +3,10 @@
 Does not cover what the store holds of a project (:mod:`tasks.summary`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from governor.wording import in_binary_units
@@ -53,7 +54,10 @@ def explain_job(
         for _ in range(2):
             for found in _places(job_id, queue, kinds, started_at):
                 return found
-    sentence = "no job of this id waits, runs or has failed: it is done, or was never sent"
+    sentence = (
+        "the store holds no project of this name, and no job of this id waits, runs or has failed: "
+        "it is done, or was never sent; `tiepoint status` lists the projects"
+    )
     return Explanation(subject=job_id, state="unknown", sentences=(sentence,), facts={})
 
 
@@ -139,8 +143,13 @@ def _of_job(job_id: str, state: str, payload: bytes, sentence: str, facts: dict[
 # -- A project ----------------------------------------------------------------------------
 
 
-def explain_project(project_id: str, queue: ProjectQueue, kinds: Sequence[str]) -> Explanation:
+def explain_project(
+    project_id: str, queue: ProjectQueue, kinds: Sequence[str], failed_items: Container[tuple[str, str]]
+) -> Explanation:
     """Say what a project does, what it waits for, and which nodes there are.
+
+    ``failed_items`` are the stage and item of each failure that the store
+    holds: the queue remembers jobs that have been tried again since.
 
     Raises:
         QueueError: the queue does not answer.
@@ -148,7 +157,7 @@ def explain_project(project_id: str, queue: ProjectQueue, kinds: Sequence[str]) 
     state, nodes = queue.state(project_id), queue.nodes()
     with queue_errors():
         large_bytes = _set_aside_bytes(project_id, queue, kinds)
-    failed = [report for report in queue.dead() if report.get("project") == project_id][:_MOST_FAILED_JOBS]
+    failed = _failed_jobs(project_id, queue, failed_items)
     sentences = [
         _standing(state),
         *(_progress(name, stage) for name, stage in state.stages.items() if name != "plan"),
@@ -165,6 +174,18 @@ def explain_project(project_id: str, queue: ProjectQueue, kinds: Sequence[str]) 
         "nodes": [asdict(node) for node in nodes],
     }
     return Explanation(subject=project_id, state=state.state, sentences=tuple(sentences), facts=facts)
+
+
+def _failed_jobs(
+    project_id: str, queue: ProjectQueue, failed_items: Container[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """Return the last report of each item that has failed, newest first, as many as are told."""
+    last: dict[tuple[str, str], dict[str, Any]] = {}
+    for report in queue.dead():
+        place = (str(report.get("stage")), str(report.get("item")))
+        if report.get("project") == project_id and place in failed_items:
+            last.setdefault(place, report)
+    return list(islice(last.values(), _MOST_FAILED_JOBS))
 
 
 def hindrances(state: ProjectState, nodes: Sequence[LiveNode]) -> list[str]:

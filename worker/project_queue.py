@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import redis
+from kombu.exceptions import OperationalError
 
 from tasks.catalog import STAGES
 from tasks.expand import PLAN_STAGE, ExpandPayload, expand_job
@@ -34,7 +35,7 @@ class ProjectQueue:
         self._redis = plain_client(redis_url)
 
     def start(self, project_id: str, *, until: str) -> bool:
-        """Start or resume a project whose store is ready; False where it is running already."""
+        """Start or resume a project whose store is ready; one that runs looks again at its end (False)."""
         first = to_push(expand_job(ExpandPayload.model_validate({"project": project_id, "until": until})))
         with queue_errors():
             started = run(
@@ -171,11 +172,19 @@ class ProjectQueue:
 
 @contextmanager
 def queue_errors() -> Iterator[None]:
-    """Turn whatever Redis raises into :class:`QueueError`."""
+    """Turn whatever Redis, or Celery on its way there, raises into :class:`QueueError`."""
     try:
         yield
-    except redis.RedisError as error:
-        raise QueueError(f"the queue does not answer: {error}") from error
+    except (redis.RedisError, OperationalError) as error:
+        raise QueueError(f"the queue does not answer: {str(error).rstrip('.')}; {_cure(error)}") from error
+
+
+def _cure(error: Exception) -> str:
+    if isinstance(error, redis.AuthenticationError):
+        return "its URL must hold the right password: redis://:PASSWORD@HOST:6379/0"
+    if isinstance(error, redis.ResponseError):
+        return "look at the server's log and its settings"
+    return "check that it runs, and its URL, then do this again: nothing is lost by that"
 
 
 def headers_of(payload: bytes) -> dict[str, Any]:

@@ -190,8 +190,13 @@ class Project:
             path.unlink(missing_ok=True)
         return is_there
 
-    def clear_failures(self) -> None:
-        """Let every quarantined item be tried again."""
+    def clear_failures(self, reason: Reason | None = None) -> None:
+        """Let every quarantined item be tried again, or those that failed for one reason."""
+        if reason is not None:
+            for stage, item, failure in self.failures():
+                if failure.reason is reason:
+                    self.clear_failure(stage, item)
+            return
         with plain_store_errors(self.path):
             for path in _files_in(self.path / "failures"):
                 path.unlink(missing_ok=True)

@@ -152,6 +152,7 @@ def test_a_cancelled_project_stops_and_others_go_on(cluster: Cluster, client: Cl
     assert (done.removed, done.still_running) == (1, 0)
     assert [number for number, _, _ in cluster.runs()] == [7, 9]
     assert client.state(name).state == "cancelled"
+    assert causes(client, name) == set()
     client.retry(name)
     assert last_state(client, name) == "done"
 

@@ -56,7 +56,12 @@ class FakeQueue:
 
 def explained(queue: FakeQueue) -> Explanation:
     """Explain project p."""
-    return explain_project("p", cast("ProjectQueue", queue), ["noop"])
+    return explain_project("p", cast("ProjectQueue", queue), ["noop"], {("match", "a"), ("match", "b")})
+
+
+def failed_job(job_id: str, item: str, project: str = "p") -> dict[str, str]:
+    """Return a failed job's report."""
+    return {"job_id": job_id, "project": project, "stage": "match", "item": item, "cause": "torn"}
 
 
 def test_a_running_project_tells_phase_and_open_jobs() -> None:
@@ -101,14 +106,19 @@ def test_what_was_set_aside_names_the_largest_need_and_the_best_node() -> None:
 def test_failed_jobs_of_the_project_are_named_by_their_id() -> None:
     """So that `retry` can be told which."""
     queue = FakeQueue(RUNNING, SMALL)
-    queue.reports = [
-        {"job_id": "one", "project": "p", "cause": "torn"},
-        {"job_id": "two", "project": "q", "cause": "torn"},
-    ]
+    queue.reports = [failed_job("one", "a"), failed_job("two", "a", project="q")]
 
     assert [line for line in explained(queue).sentences if "has failed" in line] == [
         "job one has failed: torn"
     ]
+
+
+def test_failed_jobs_that_were_tried_again_are_not_told() -> None:
+    """Of an item that failed again the last one is; one that is no longer quarantined has been done since."""
+    queue = FakeQueue(RUNNING, SMALL)
+    queue.reports = [failed_job("new", "a"), failed_job("old", "a"), failed_job("done", "c")]
+
+    assert [job["job_id"] for job in explained(queue).facts["failed_jobs"]] == ["new"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import redis
+from kombu.exceptions import OperationalError
 
-from worker.project_queue import ProjectQueue, QueueError
+from worker.project_queue import ProjectQueue, QueueError, queue_errors
 from worker.project_state import PlanningFailure, ProjectState, StageProgress
 
 REPORT = {"kind": "pipeline.expand", "job_id": "1", "attempts": 3, "name": "plan", "reason": "internal_error"}
@@ -17,6 +18,12 @@ CALLS: list[Callable[[ProjectQueue], Any]] = [
     lambda client: client.waits_for("node"),
 ]
 ERRORS = [redis.ConnectionError("refused"), redis.TimeoutError("late"), redis.ResponseError("OOM")]
+CURES = [
+    (redis.ConnectionError("refused."), "check that it runs, and its URL"),
+    (OperationalError("refused."), "check that it runs, and its URL"),
+    (redis.AuthenticationError("Authentication required."), "its URL must hold the right password"),
+    (redis.ResponseError("OOM."), "look at the server's log"),
+]
 
 
 class FakeRedis:
@@ -65,6 +72,15 @@ def test_every_redis_error_becomes_the_clients_own(
         call(client_of(FakeRedis(error=error)))
 
     assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(("error", "cure"), CURES)
+def test_an_error_of_the_queue_is_told_with_its_cure(error: Exception, cure: str) -> None:
+    """In one sentence, whoever has met it."""
+    with pytest.raises(QueueError) as caught, queue_errors():
+        raise error
+
+    assert str(caught.value).startswith(f"the queue does not answer: {str(error)[:-1]}; {cure}")
 
 
 def test_a_failed_plan_is_told_with_cause_and_cure() -> None:

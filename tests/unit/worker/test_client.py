@@ -1,0 +1,108 @@
+"""The client ends a cancellation before it starts a project again, and kills nothing of a new run."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import Failure, Reason
+from tasks.parameters import ProjectParameters
+from tasks.store import Project, Source
+from worker.client import Client
+from worker.project_state import ProjectState
+
+
+class FakeQueue:
+    """A queue on which one job of a cancelled project runs; it notes what is done in which order."""
+
+    def __init__(self, *, state: str = "cancelled") -> None:
+        self._state = state
+        self.held = {"job": "nimble"}
+        self.calls: list[str] = []
+
+    def state(self, _project: str) -> ProjectState:
+        """Return the project's state."""
+        return ProjectState(state=self._state)
+
+    def running(self, _project: str) -> dict[str, str]:
+        """Return what nodes hold."""
+        return dict(self.held)
+
+    def cancel(self, _project: str, _kinds: list[str]) -> tuple[str, int]:
+        """Cancel what was running."""
+        return "running", 5
+
+    def until(self, _project: str) -> str:
+        """Return the last phase."""
+        return "model"
+
+    def start(self, _project: str, *, until: str) -> None:
+        """Start the project."""
+        self.calls.append(f"start until {until}")
+
+
+class QuietClient(Client):
+    """A client whose nodes give a job up as soon as it is revoked."""
+
+    def __init__(self, store: Path, queue: FakeQueue) -> None:
+        super().__init__("redis://127.0.0.1:1/0", store)
+        self._queue = queue  # type: ignore[assignment]
+        self._fake = queue
+
+    def _revoke(self, job_ids: list[str]) -> None:
+        self._fake.calls += [f"revoke {job}" for job in job_ids]
+        self._fake.held.clear()
+
+
+@pytest.fixture
+def queue() -> FakeQueue:
+    """Return a queue on which a job of the cancelled project runs."""
+    return FakeQueue()
+
+
+@pytest.fixture
+def client(tmp_path: Path, queue: FakeQueue) -> Client:
+    """Return a client of that queue, with the project castle in its store."""
+    client = QuietClient(tmp_path, queue)
+    client.store.project("castle").create(ProjectParameters(), [Source(name="a.jpg", path="/a.jpg")])
+    return client
+
+
+def failed(project: Project, item: str, reason: Reason) -> None:
+    """Quarantine an item."""
+    project.record_failure("features", item, Failure(name=item, reason=reason, cause="It.", cure="Do."))
+
+
+def test_jobs_of_the_cancelled_run_are_killed_before_the_next_run_starts(
+    client: Client, queue: FakeQueue
+) -> None:
+    """Killed afterwards, they would count as failures of the new run."""
+    client.retry("castle")
+
+    assert queue.calls == ["revoke job", "start until model"]
+
+
+def test_a_project_that_was_started_again_meanwhile_loses_no_job(tmp_path: Path) -> None:
+    """What runs then is meant to."""
+    queue = FakeQueue(state="running")
+    client = QuietClient(tmp_path, queue)
+    client.store.project("castle").create(ProjectParameters(), [Source(name="a.jpg", path="/a.jpg")])
+
+    assert client.cancel("castle").still_running == 0
+    assert queue.calls == []
+
+
+def test_what_was_killed_has_not_failed(client: Client) -> None:
+    """Other failures stay to be seen."""
+    project = client.project("castle")
+    failed(project, "killed", Reason.CANCELLED)
+    failed(project, "broken", Reason.TRUNCATED)
+    client.cancel("castle")
+
+    assert [item for _, item, _ in project.failures()] == ["broken"]
+
+
+def test_a_job_that_no_node_gives_up_is_counted(client: Client, queue: FakeQueue) -> None:
+    """The waiting has an end."""
+    queue.held = dict.fromkeys(("a", "b"), "frozen")
+
+    assert client.cancel("castle", wait_seconds=0.0).still_running == 2
