@@ -19,6 +19,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 PREFIX = "TIEPOINT_"
 ProfileName = Literal["interactive", "dedicated"]
 _LONGEST_NAME = 64
+_PASSWORD = re.compile("//[^@/]*@")
+"""What a URL says before the host: no message may show it."""
 
 
 class WrongSettingError(Exception):
@@ -49,7 +51,9 @@ class CheckedSettings(BaseSettings):
         except ValidationError as error:
             first = error.errors()[0]
             variable = PREFIX + str(first["loc"][0]).upper()
-            raise WrongSettingError(f"{variable}: {first['input']!r}: {first['msg']}") from error
+            wrong = first["msg"].removeprefix("Value error, ")
+            given = _PASSWORD.sub("//:...@", repr(first["input"]))
+            raise WrongSettingError(f"{variable}: {given}: {wrong}") from error
         except SettingsError as error:
             raise WrongSettingError(f'{error}: lists are JSON, like ["/photos"]') from error
 

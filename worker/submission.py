@@ -7,6 +7,7 @@ Does not cover starting it (:mod:`worker.client`) nor projects of one machine
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -20,6 +21,8 @@ from worker.live_nodes import LiveNode, names_of, on_other_stores, unseen_by_all
 
 _LONGEST_NAME = 64
 _ROOM_FOR_A_NUMBER = 5
+_MOST_FOLDERS = 3
+"""Named in one message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,9 @@ def _listed(photos: Sequence[Path]) -> tuple[Source, ...]:
 def name_for(photos: Path | Sequence[Path]) -> str:
     """Return the name that a project of these photos gets where nobody gives one: their folder's."""
     folder = photos if isinstance(photos, Path) else Path(os.path.commonpath([p.parent for p in photos]))
-    name = re.sub(r"[^a-z0-9._-]+", "-", folder.resolve().name.lower()).lstrip("._-")
+    # Letters lose their accents, however a system has stored them.
+    plain = re.sub(r"[\u0300-\u036f]", "", unicodedata.normalize("NFKD", folder.resolve().name.casefold()))
+    name = re.sub(r"[^a-z0-9._-]+", "-", plain).lstrip("._-")
     return name[: _LONGEST_NAME - _ROOM_FOR_A_NUMBER].rstrip("-") or "project"
 
 
@@ -121,16 +126,15 @@ def check_nodes(nodes: Sequence[LiveNode], store: Store, sources: Sequence[Sourc
     paths = [source.path for source in sources]
     unseen = unseen_by_all(nodes, paths)
     if unseen:
-        folder = _folder_of(unseen)
         raise ProjectError(
-            f"no live node may import from {folder} (alive: {names_of(nodes)}): start a worker with "
-            f"--import-root {shlex.quote(folder)}, or put the photos under the store ({store.root})"
+            f"no live node may import from {_listed_folders(unseen)} (alive: {names_of(nodes)}): "
+            f"start a worker with {_import_roots(unseen)}, or put the photos under the store ({store.root})"
         )
     blind = unseen_by_some(nodes, paths) if link else []
     if blind:
         raise ProjectError(
             f"linked photos are read by every node, and {names_of(blind)} may not read them: start it with "
-            f"--import-root {shlex.quote(_folder_of(paths))}, or submit without --link"
+            f"{_import_roots(_unseen_by_any(blind, paths))}, or submit without --link"
         )
 
 
@@ -142,5 +146,22 @@ def _on_another_store(strangers: Sequence[LiveNode], store: Store) -> str:
     )
 
 
-def _folder_of(paths: Sequence[str]) -> str:
-    return os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120 - texts of other machines
+def _unseen_by_any(nodes: Sequence[LiveNode], paths: Sequence[str]) -> list[str]:
+    return sorted({path for node in nodes for path in unseen_by_all([node], paths)})
+
+
+def _listed_folders(paths: Sequence[str]) -> str:
+    folders = _folders_of(paths)
+    more = f" and {len(folders) - _MOST_FOLDERS} other folders" if len(folders) > _MOST_FOLDERS else ""
+    return ", ".join(folders[:_MOST_FOLDERS]) + more
+
+
+def _import_roots(paths: Sequence[str]) -> str:
+    return " ".join(f"--import-root {shlex.quote(folder)}" for folder in _folders_of(paths)[:_MOST_FOLDERS])
+
+
+def _folders_of(paths: Sequence[str]) -> list[str]:
+    """Return the folder that photos lie in; several where they share nothing but the root of all."""
+    folders = sorted({os.path.dirname(path) for path in paths})  # noqa: PTH120 - texts of other machines
+    common = os.path.commonpath(folders)
+    return [common] if common != "/" else folders

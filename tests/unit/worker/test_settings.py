@@ -101,6 +101,17 @@ def test_a_setting_that_makes_no_sense_is_refused(name: str, value: Any) -> None
         settings_with(name, value)
 
 
+def test_a_wrong_broker_is_told_without_its_password() -> None:
+    """Messages end up in logs."""
+    with pytest.raises(WrongSettingError) as refused:
+        Settings.checked(broker_url="valkey://:sesame@nas:6379/0")
+
+    assert str(refused.value) == (
+        "TIEPOINT_BROKER_URL: 'valkey://:...@nas:6379/0': "
+        "the broker is a redis://, rediss:// or redis+socket:// URL"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("name", "a" * 64), ("memory_bytes", 1), ("cpus", 1), ("lease_seconds", 0.2), ("lease_seconds", 600.0)],

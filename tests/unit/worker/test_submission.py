@@ -90,7 +90,10 @@ def test_a_list_without_photos_is_refused(tmp_path: Path, store: Store, names: l
     [
         ("castle", "castle"),
         ("My Castle (2)", "my-castle-2-"),
-        ("Übung", "bung"),
+        ("Übung", "ubung"),
+        ("U\u0308bung", "ubung"),
+        ("Große Höhle", "grosse-hohle"),
+        ("日本", "project"),
         ("___", "project"),
         ("x" * 80, "x" * 59),
     ],
@@ -179,6 +182,23 @@ def test_photos_that_no_node_may_read_are_refused_with_the_cure(store: Store) ->
         "no live node may import from /photos (alive: nimble): start a worker with --import-root /photos"
     )
     assert f"put the photos under the store ({store.root})" in sentence
+
+
+def test_photos_that_lie_far_apart_are_refused_folder_by_folder(store: Store) -> None:
+    """Nobody should be told to open the root of all files; links in a folder lead anywhere."""
+    sources = [Source(name=path[1:], path=path) for path in ("/a/x/1.jpg", "/a/x/2.jpg", "/b c/3.jpg")]
+    with pytest.raises(ProjectError) as refused:
+        check_nodes([a_node(store)], store, sources, link=False)
+
+    assert "may import from /a/x, /b c (alive: nimble)" in str(refused.value)
+    assert "with --import-root /a/x --import-root '/b c', or" in str(refused.value)
+
+
+def test_a_refusal_names_three_folders_at_most(store: Store) -> None:
+    """And how many more there are."""
+    sources = [Source(name=f"{root}.jpg", path=f"/{root}/1.jpg") for root in "abcde"]
+    with pytest.raises(ProjectError, match="may import from /a, /b, /c and 2 other folders "):
+        check_nodes([a_node(store)], store, sources, link=False)
 
 
 def test_photos_in_the_store_need_no_import_root(store: Store) -> None:
