@@ -88,6 +88,21 @@ def test_photos_are_read_only_and_the_store_is_a_volume(services: dict[str, dict
     assert worker["environment"]["TIEPOINT_IMPORT_ROOTS"] == '["/photos"]'
 
 
+def test_a_new_volume_belongs_to_the_user_that_a_worker_runs_as(services: dict[str, dict[str, Any]]) -> None:
+    """It takes its owner from the image; root's could not be written to."""
+    volumes = [volume.split(":") for volume in services["worker"]["volumes"]]
+    dockerfile = (REPOSITORY / "Dockerfile").read_text("utf-8")
+    [made] = re.findall(r"install --directory --owner=tiepoint --group=tiepoint (.*)", dockerfile)
+
+    assert made.split() == [where for name, where, *_ in volumes if not name.startswith("/")]
+
+
+def test_the_queue_keeps_its_file_in_its_volume(services: dict[str, dict[str, Any]]) -> None:
+    """The image's server works in /data; anywhere else the file would go with the container."""
+    assert services["redis"]["volumes"] == ["queue:/data"]
+    assert not {"--dir", "working_dir"} & {*services["redis"]["command"], *services["redis"]}
+
+
 def test_replicas_do_not_share_a_name(services: dict[str, dict[str, Any]]) -> None:
     """A node is called after its host, and each container is one: nothing may say otherwise."""
     worker = services["worker"]
