@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import MissingArtefactError
 from tasks.inputs import read_input, read_photo_record
-from tasks.store import ArtefactKey, Store, artefact_key
+from tasks.store import Store, artefact_key
 
 POSITIONS_KIND = "photo_positions"
 _POSITIONS_VERSION = 1
@@ -28,25 +27,11 @@ def read_positions(store: Store, contents: Sequence[str]) -> Positions:
     Raises:
         MissingArtefactError: a photo's record is not there, or was damaged and is discarded now.
     """
-    key = positions_key(contents)
+    key = artefact_key(POSITIONS_KIND, _POSITIONS_VERSION, {}, contents)
     if not store.has(key):
         store.publish(key, {"degrees": _read_records(store, contents)}, {})
     positions: Positions = read_input(store, key).arrays["degrees"]
     return positions
-
-
-def known_positions(store: Store, contents: Sequence[str]) -> Positions | None:
-    """Return the positions if a job has read them before."""
-    try:
-        positions: Positions = store.read(positions_key(contents)).arrays["degrees"]
-    except MissingArtefactError:
-        return None
-    return positions
-
-
-def positions_key(contents: Sequence[str]) -> ArtefactKey:
-    """Return the name under which the positions of photos are written down."""
-    return artefact_key(POSITIONS_KIND, _POSITIONS_VERSION, {}, contents)
 
 
 def neighbours(positions: Positions, source: int, *, most: int, max_distance_m: float) -> list[int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.errors import MissingArtefactError
-from tasks.spatial import known_positions, neighbours, read_positions
+from tasks.spatial import neighbours, read_positions
 from tasks.store import Gps, PhotoRecord, Store
 
 METRES_PER_DEGREE = 111_195.08
@@ -69,7 +69,6 @@ def test_positions_are_read_once_and_written_down(tmp_path: Path) -> None:
     contents = ["a" * 64, "b" * 64]
     store.record_photo(contents[0], record(Gps(latitude_degrees=1.5, longitude_degrees=-2.5, altitude_m=9.0)))
     store.record_photo(contents[1], record(None))
-    assert known_positions(store, contents) is None
     read = read_positions(store, contents)
     for content in contents:
         store.discard_photo_record(content)
@@ -82,3 +81,16 @@ def test_a_record_that_is_missing_is_an_error(tmp_path: Path) -> None:
     """The photo is imported again before anybody is paired by place."""
     with pytest.raises(MissingArtefactError):
         read_positions(Store(tmp_path), ["a" * 64])
+
+
+def test_damaged_positions_are_read_from_the_records_again(tmp_path: Path) -> None:
+    """The one who meets the damage gives up; the next finds nothing written down."""
+    store = Store(tmp_path)
+    store.record_photo("a" * 64, record(Gps(latitude_degrees=1.5, longitude_degrees=-2.5, altitude_m=9.0)))
+    read_positions(store, ["a" * 64])
+    (path,) = tmp_path.rglob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(MissingArtefactError):
+        read_positions(store, ["a" * 64])
+
+    assert read_positions(store, ["a" * 64]).tolist() == [[1.5, -2.5]]
