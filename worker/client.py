@@ -60,13 +60,13 @@ class Client:
     def __init__(self, broker_url: str, store: Path, *, kind_modules: Sequence[str] = ()) -> None:
         settings = Settings.checked(broker_url=broker_url)
         self.broker_url = broker_url
-        self.store = Store(store.resolve())
+        self.store = Store(Path(store).resolve())
         self._queue = ProjectQueue(settings.redis_url)
         self._kinds = list(load_kinds(kind_modules))
 
     def submit(
         self,
-        photos: Path | Sequence[Path],
+        photos: Path | str | Sequence[Path],
         *,
         name: str | None = None,
         parameters: ProjectParameters | None = None,
@@ -84,6 +84,7 @@ class Client:
                 live node works on another store, or none may read the photos.
         """
         self._check_store()
+        photos = Path(photos) if isinstance(photos, str) else photos
         sources = photos_of(photos, self.store)
         check_nodes(self._queue.nodes(), self.store, sources, link=link)
         wanted = Wanted(sources=sources, parameters=parameters or ProjectParameters(), link=link)

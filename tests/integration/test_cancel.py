@@ -232,6 +232,20 @@ def test_a_cancelled_project_starts_again_from_its_plan(server: "redis.Redis", q
     assert server.llen("pipeline.expand\x06\x166") == 1
 
 
+def test_what_is_parked_of_a_project_that_was_started_again_stays(
+    server: "redis.Redis", queue: ProjectQueue
+) -> None:
+    """Another call of cancel still wanted to remove it."""
+    start(server, "p", [1])
+    node, tag = claim_first(server)
+    node.settle(settlement(tag, "park", 1, delay_ms=60_000))
+    run(server, Script.CANCEL_PROJECT, [keys.project("p")])
+    queue.start("p", until="model")
+
+    assert run(server, Script.CANCEL_SET, [keys.DELAYED], "p", 0, 10) == [b"0", 0]
+    assert server.zcard(keys.DELAYED) == 1
+
+
 def test_jobs_that_nodes_hold_are_named_with_their_node(server: "redis.Redis", queue: ProjectQueue) -> None:
     """Those of the project only."""
     start(server, "p", [1])

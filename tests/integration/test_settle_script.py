@@ -251,11 +251,14 @@ def test_a_running_project_is_not_started_twice(server: "redis.Redis") -> None:
 def test_a_project_that_was_started_again_looks_once_more_before_it_is_done(server: "redis.Redis") -> None:
     """What was asked for meanwhile, failed items again or a later phase, may be behind its last look."""
     over = {"state": "done", "phase": "done"}
-    start(server, job("1"))
+    start(server, job("1"), job("2"))
     again = json.dumps(job("import:0", stage="plan"))
     run(server, Script.START_PROJECT, [PROJECT], again, STAGES, "until", "model")
     node = leased_node(server)
-    node.settle(done(claim_items(node, 1)["1"], "1", progress=over))
+    tags = claim_items(node, 2)
+    node.settle(done(tags["2"], "2"))
+    assert server.llen(LIST) == 0
+    node.settle(done(tags["1"], "1", progress=over))
 
     assert server.hmget(PROJECT, "state", "outstanding") == [b"running", b"1"]
     node.settle(done(claim_items(node, 1)["import:0"], "import:0", stage="plan", progress=over))

@@ -167,6 +167,20 @@ def test_only_the_last_window_of_a_phase_waits_for_all_its_jobs(tmp_path: Path, 
     assert (last.continue_at, successor(last).cursor) == (0, 0)
 
 
+def test_a_photos_features_fill_a_window_like_four_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take as long; what is left when the next window comes takes as long, too."""
+    queue = new_queue(tmp_path, images=3)
+    finish(queue, until="import")
+    monkeypatch.setattr(expand, "WINDOW_JOBS", 8)
+    monkeypatch.setattr(expand, "LOW_WATER_JOBS", 4)
+    outcome = plan(queue)
+
+    assert [job.stage for job in outcome.follow_ups] == ["features"] * 2
+    assert (outcome.continue_at, successor(outcome).cursor) == (1, 2)
+
+
 def test_a_phase_that_fills_its_window_exactly_is_looked_at_once_more(
     tmp_path: Path,
     small_windows: None,  # noqa: ARG001
