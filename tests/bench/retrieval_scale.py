@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from governor.model import Grant
-from tasks import pairs, visual_index
+from tasks import visual_index
 from tasks.feature_sets import FeatureSet, features_key, publish_feature_set
 from tasks.index_segments import MAX_FEATURES
 from tasks.pairing import pairing_of
@@ -118,14 +118,13 @@ def index_sets(payloads: Sequence[IndexPayload], store: Store) -> None:
 
 def _timed_query(payloads: Sequence[PairsPayload], asked: range, store: Store) -> tuple[float, float]:
     """Return the seconds that a batch took, and the share of true neighbours that it found."""
-    grant = Grant(
-        batch=len(asked), cpu_threads=THREADS, memory_bytes=pairs.KINDS[0].estimate.memory_bytes(64)
-    )
     batch = [payloads[number] for number in asked]
+    pairing = pairing_of(store.project(batch[0].project))
+    memory_bytes = pairs_estimate(pairing).memory_bytes(len(batch))
+    grant = Grant(batch=len(batch), cpu_threads=THREADS, memory_bytes=memory_bytes)
     start = time.monotonic()
     list(run_pairs(batch, grant, store))
     seconds = time.monotonic() - start
-    pairing = pairing_of(store.project(batch[0].project))
     found = wanted = 0
     for number in asked:
         listed = store.read(pairing.key(payloads[number].image)).arrays["partners"]
