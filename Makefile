@@ -38,8 +38,10 @@ fmt: venv ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: venv ## measure `tiepoint run` beside COLMAP alone, on real photos
+bench: venv ## measure beside COLMAP alone, stock Celery, and the plain stages (half an hour)
 	$(BIN)/python -m tests.bench.colmap
+	$(BIN)/python -m tests.bench.queue
+	$(BIN)/python -m tests.bench.stages
 
 lock: venv ## lock the dependencies of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv
