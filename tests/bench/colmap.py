@@ -1,13 +1,17 @@
 """Measures `tiepoint run` beside COLMAP alone: the same photos, machine and mapper, one after the other.
 
-``python -m tests.bench.colmap [SET...]`` (``make bench``); a set is a folder
+``python -m tests.bench.colmap [SET...] [--json]`` (``make bench``); a set is a folder
 below ``$TIEPOINT_PHOTOS``. Both use all processors, at most 8192 RootSIFT
 features per image and all pairs. One run each: differences below a tenth in
 time mean nothing.
 """
 
+import argparse
+import json
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -56,16 +60,26 @@ def table_of(name: str, tiepoint: Side, colmap: Side) -> Table:
     return table
 
 
-def main(sets: list[str]) -> int:
-    """Measure sets of photos and print a table for each; the exit code tells whether all worked."""
+def main(arguments: Sequence[str]) -> int:
+    """Measure sets of photos and print a table or a JSON object for each; the exit code tells whether all worked."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.colmap", description=__doc__)
+    parser.add_argument("sets", nargs="*", default=SETS)
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    options = parser.parse_args(arguments)
     console = Console()
     failed = False
-    for name in sets or SETS:
+    for name in options.sets:
         try:
-            console.print(table_of(name, *compare(photos_root() / name / "images")))
+            tiepoint, colmap = compare(photos_root() / name / "images")
         except SideError as error:
             failed = True
             console.print(f"{name}: {error}", markup=False, soft_wrap=True)
+            continue
+        if options.as_json:
+            sides = {"tiepoint": asdict(tiepoint), "colmap": asdict(colmap)}
+            print(json.dumps({"set": name, "seconds_ratio": tiepoint.seconds / colmap.seconds, **sides}))  # noqa: T201
+        else:
+            console.print(table_of(name, tiepoint, colmap))
     return int(failed)
 
 
