@@ -76,10 +76,20 @@ class Pairing:
 
     def most_partners(self, content: str) -> int:
         """Return how many partners an image proposes at most."""
-        most = len(self.partners_by_name(content))
-        most += self.parameters.top_k if self.uses_index else 0
-        most += self.parameters.neighbours if self.uses_positions else 0
-        return min(most, len(self.images) - 1)
+        return min(len(self.partners_by_name(content)) + self._most_partners_asked_for, len(self.images) - 1)
+
+    @property
+    def most_partners_of_any(self) -> int:
+        """Return a bound on how many partners any image proposes."""
+        by_name = len(self.images) if "exhaustive" in self.strategies else 0
+        by_name += 2 * len(self._distances) if "sequential" in self.strategies else 0
+        return max(0, min(by_name + self._most_partners_asked_for, len(self.images) - 1))
+
+    @property
+    def _most_partners_asked_for(self) -> int:
+        """Return how many partners the index and the positions name at most."""
+        alike = self.parameters.top_k if self.uses_index else 0
+        return alike + (self.parameters.neighbours if self.uses_positions else 0)
 
     def __contains__(self, content: str) -> bool:
         """Tell whether an image takes part."""

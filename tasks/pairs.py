@@ -3,9 +3,10 @@
 By what is decided in :mod:`tasks.pairing`; how a pair's matching job looks in :mod:`tasks.pair_jobs`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
@@ -40,6 +41,7 @@ MAX_WINDOW_SOURCES = 24
 
 _BASE_BYTES, _INDEX_BASE_BYTES = 12 << 20, 32 << 20
 _BYTES_PER_IMAGE = 2 << 10
+_BYTES_PER_FOLLOW_UP = 8 << 10
 
 
 class PairsPayload(Payload):
@@ -52,12 +54,15 @@ class PairsPayload(Payload):
 def pairs_estimate(pairing: Pairing) -> Estimate:
     """Return what generating pairs among so many images needs: the default, or more.
 
-    ``base + 2 KiB * images`` is fixed; the base is 12 MiB, or 32 MiB with the
-    index: the keys of 24 sources (8 MiB), four segments being read (10 MiB),
-    the hits that are kept (7 MiB). Measured: docs/retrieval.md.
+    ``base + 2 KiB * images + 8 KiB * partners`` is fixed: the partners that
+    one image can have, each of which leads to a matching job on its way to the
+    queue. The base is 12 MiB, or 32 MiB with the index: the keys of 24 sources
+    (8 MiB), four segments being read (10 MiB), the hits that are kept (7 MiB).
+    Measured: docs/retrieval.md.
     """
     base_bytes = _INDEX_BASE_BYTES if pairing.uses_index else _BASE_BYTES
     fixed_bytes = base_bytes + _BYTES_PER_IMAGE * len(pairing.images)
+    fixed_bytes += _BYTES_PER_FOLLOW_UP * pairing.most_partners_of_any
     default = KINDS[0].estimate
     return replace(default, memory_fixed_bytes=max(fixed_bytes, default.memory_fixed_bytes))
 
@@ -82,23 +87,13 @@ def run_pairs(payloads: Sequence[PairsPayload], grant: Grant, store: Store) -> I
     Follow-ups are the matching jobs of those pairs that certainly belong to
     the source (see :mod:`tasks.proposals`) and are neither verified nor failed.
     """
-    projects = {payload.project for payload in payloads}
-    sources = {project: _Sources.of(store.project(project), store) for project in projects}
     window_size = _window_sources(grant)
-    for start in range(0, len(payloads), window_size):
-        window = payloads[start : start + window_size]
-        try:
-            with single_threaded_libraries():
-                found = _propose_window(window, sources, grant)
-        except MissingArtefactError as error:
-            yield from (NotReady(cause=str(error)) for _ in window)
-            continue
-        for payload in window:
-            proposed = found[payload]
-            if isinstance(proposed, Needs):
-                yield proposed
-            else:
-                yield _publish(payload.image, proposed, sources[payload.project])
+    # One project in memory at a time: the estimate is that of one.
+    for project, group in groupby(payloads, key=lambda payload: payload.project):
+        of = _Sources.of(store.project(project), store)
+        contents = [payload.image for payload in group]
+        for start in range(0, len(contents), window_size):
+            yield from _run_window(contents[start : start + window_size], of, grant)
 
 
 def _window_sources(grant: Grant) -> int:
@@ -139,97 +134,84 @@ class _Sources:
         """The place of each image in the order of ids."""
         return {content: place for place, content in enumerate(self.pairing.by_id)}
 
-    def published(self, content: str) -> set[str] | None:
-        """Return what an image has proposed before; None where it has not."""
-        key = self.pairing.key(content)
-        if not self.store.has(key):
-            return None
-        return {bytes(row).hex() for row in read_input(self.store, key).arrays[PARTNERS_ARRAY]}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Proposed:
-    """What an image proposes; ``is_new`` unless that was published before."""
-
-    partners: set[str]
-    is_new: bool = True
-
-
-def _propose_window(
-    window: Sequence[PairsPayload], sources: Mapping[str, _Sources], grant: Grant
-) -> dict[PairsPayload, _Proposed | Needs | None]:
-    """Return what the images of a window propose; None for one that takes no part."""
-    found: dict[PairsPayload, _Proposed | Needs | None] = {}
-    for project in sorted({payload.project for payload in window}):
-        own = [payload for payload in window if payload.project == project]
-        estimate = pairs_estimate(sources[project].pairing)
-        if estimate.memory_bytes(len(own)) > grant.memory_bytes:
-            # Sent by somebody who did not know how large the project is.
-            found.update(dict.fromkeys(own, Needs(estimate=estimate)))
-            continue
-        proposed = _propose([payload.image for payload in own], sources[project], grant.cpu_threads)
-        found.update({payload: proposed.get(payload.image) for payload in own})
-    return found
-
-
-def _propose(contents: Sequence[str], of: _Sources, threads: int) -> dict[str, _Proposed]:
-    """Return what those of some images propose that take part."""
-    proposed: dict[str, _Proposed] = {}
-    for content in contents:
-        if content in of.pairing:
-            published = of.published(content)
-            proposed[content] = (
-                _Proposed(partners=set(of.pairing.partners_by_name(content)))
-                if published is None
-                else _Proposed(partners=published, is_new=False)
-            )
-    new = {content: found.partners for content, found in proposed.items() if found.is_new}
-    if of.pairing.uses_index:
-        _add_alike(new, of, threads)
-    if of.pairing.uses_positions:
-        _add_near(new, of)
-    return proposed
-
-
-def _add_alike(new: dict[str, set[str]], of: _Sources, threads: int) -> None:
-    """Add the images that resemble each most."""
-    sources = [content for content in new if content in of.pairing.indexed]
-    if not sources:
+def _run_window(contents: Sequence[str], of: _Sources, grant: Grant) -> Iterator[Outcome]:
+    """Ask the index for a window of images, then propose one after the other."""
+    estimate = pairs_estimate(of.pairing)
+    if estimate.memory_bytes(len(contents)) > grant.memory_bytes:
+        # Sent by somebody who did not know how large the project is.
+        yield from (Needs(estimate=estimate) for _ in contents)
         return
+    try:
+        with single_threaded_libraries():
+            alike = _alike(contents, of, grant.cpu_threads)
+    except MissingArtefactError as error:
+        yield from (NotReady(cause=str(error)) for _ in contents)
+        return
+    for content in contents:
+        yield _outcome(content, alike.pop(content, None), of)
+
+
+def _alike(contents: Sequence[str], of: _Sources, threads: int) -> dict[str, list[str]]:
+    """Return for those images that have not proposed anything yet which ones resemble them most.
+
+    Empty lists where the index is not asked.
+    """
+    new = [content for content in contents if content in of.pairing]
+    new = [content for content in new if not of.store.has(of.pairing.key(content))]
+    alike: dict[str, list[str]] = {content: [] for content in new}
+    sources = [content for content in alike if of.pairing.uses_index and content in of.pairing.indexed]
+    if not sources:
+        return alike
     places = [of.indexed.index(content) for content in sources]
-    alike = of.index.neighbours(places, of.pairing.parameters.top_k, threads)
-    for content, found in zip(sources, alike, strict=True):
-        new[content].update(of.indexed[neighbour.position] for neighbour in found)
+    found = of.index.neighbours(places, of.pairing.parameters.top_k, threads)
+    for content, neighbours_found in zip(sources, found, strict=True):
+        alike[content] = [of.indexed[neighbour.position] for neighbour in neighbours_found]
+    return alike
 
 
-def _add_near(new: dict[str, set[str]], of: _Sources) -> None:
-    """Add the images that were taken nearest to each."""
+def _near(content: str, of: _Sources) -> list[str]:
+    """Return the images that were taken nearest to one."""
     parameters = of.pairing.parameters
-    for content, partners in new.items():
-        near = neighbours(
-            of.positions,
-            of.place_of[content],
-            most=parameters.neighbours,
-            max_distance_m=parameters.max_distance_m,
-        )
-        partners.update(of.pairing.by_id[place] for place in near)
+    near = neighbours(
+        of.positions,
+        of.place_of[content],
+        most=parameters.neighbours,
+        max_distance_m=parameters.max_distance_m,
+    )
+    return [of.pairing.by_id[place] for place in near]
 
 
-def _publish(content: str, proposed: _Proposed | None, of: _Sources) -> Done:
-    if proposed is None:
+def _outcome(content: str, alike: Sequence[str] | None, of: _Sources) -> Outcome:
+    """Publish what one image proposes; ``alike`` is None where it has done so before, or takes no part."""
+    if content not in of.pairing:
         return Done(recorded_items=0)
-    partners = sorted(proposed.partners)
-    if proposed.is_new:
-        hashes = np.frombuffer(bytes.fromhex("".join(partners)), np.uint8)
-        arrays = {PARTNERS_ARRAY: hashes.reshape(-1, CONTENT_BYTES)}
-        of.store.publish(of.pairing.key(content), arrays, {"image": content})
+    try:
+        partners = _published(content, of) if alike is None else _proposed(content, alike, of)
+    except MissingArtefactError as error:
+        return NotReady(cause=str(error))
     # A partner with a smaller id may propose the pair itself; if it does not, the planner matches it.
     jobs = tuple(
         match_job(of.project, content, other)
         for other in partners
         if content < other and _is_open(content, other, of)
     )
-    return Done(recorded_items=len(partners) if proposed.is_new else 0, follow_ups=jobs)
+    return Done(recorded_items=0 if alike is None else len(partners), follow_ups=jobs)
+
+
+def _published(content: str, of: _Sources) -> list[str]:
+    partners = read_input(of.store, of.pairing.key(content)).arrays[PARTNERS_ARRAY]
+    return [bytes(row).hex() for row in partners]
+
+
+def _proposed(content: str, alike: Sequence[str], of: _Sources) -> list[str]:
+    """Publish the union of what the strategies propose; return it, sorted."""
+    near = _near(content, of) if of.pairing.uses_positions else []
+    partners = sorted({*of.pairing.partners_by_name(content), *alike, *near})
+    hashes = np.frombuffer(bytes.fromhex("".join(partners)), np.uint8)
+    arrays = {PARTNERS_ARRAY: hashes.reshape(-1, CONTENT_BYTES)}
+    of.store.publish(of.pairing.key(content), arrays, {"image": content})
+    return partners
 
 
 def _is_open(left: str, right: str, of: _Sources) -> bool:

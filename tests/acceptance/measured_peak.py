@@ -15,6 +15,8 @@ import pytest
 from governor.model import Estimate, Grant
 from tasks.kind import Done, Payload
 from tasks.store import Store
+from worker.batch import outcome_frame
+from worker.frames import encode
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -60,8 +62,9 @@ def _main() -> None:
     )
     CLEAR_REFS.write_text("5")  # resets the peak to what is resident now
     baseline = _status_bytes("VmHWM")
-    # One by one, as the worker takes them: it does not hold a batch's outcomes.
+    # One by one, as a child sends them: it does not hold a batch's outcomes, but each becomes a message.
     for outcome in kind.run(payloads, grant, store):
+        encode({"outcome": outcome_frame(outcome)})
         if not (isinstance(outcome, Done) and outcome.recorded_items):
             sys.exit(f"the batch did not do its work: {outcome}")
     peak = _status_bytes("VmHWM")

@@ -8,7 +8,7 @@ import pytest
 from tasks import matching, pairs, tracks, verification
 from tasks.matching import run_matching
 from tasks.pair_jobs import MatchPayload, VerifyPayload
-from tasks.pairs import PairsPayload, run_pairs
+from tasks.pairs import PairsPayload, pairing_of, pairs_estimate, run_pairs
 from tasks.parameters import Extractor, FeatureParameters, PairParameters, ProjectParameters
 from tasks.tracks import TracksPayload, tracks_estimate
 from tasks.verification import inlier_edge_count, run_verification
@@ -78,6 +78,23 @@ def test_pairing_stays_within_its_reservation(tmp_path: Path, batch: int) -> Non
     peak = peak_bytes("tasks.pairs", estimate, payloads, 1, tmp_path)
 
     assert peak <= estimate.memory_bytes(batch)
+
+
+@pytest.mark.parametrize(("batch", "threads"), [(1, 1), (26, 12)])
+def test_pairing_two_thousand_images_stays_within_its_reservation(
+    tmp_path: Path, batch: int, threads: int
+) -> None:
+    """The images that lead to most jobs: nearly as many as there are images, each on its way to the queue."""
+    parameters = ProjectParameters(pairs=PairParameters(strategy="exhaustive"))
+    scene = build_scene(tmp_path, images=1, parameters=parameters, with_features=False)
+    for number in range(1999):
+        scene.project.register(f"{number:04}.jpg", f"{number:064x}")
+    estimate = pairs_estimate(pairing_of(scene.project))
+    payloads = [PairsPayload(project=scene.project.id, image=f"{number:064x}") for number in range(batch)]
+
+    peak = peak_bytes("tasks.pairs", estimate, payloads, threads, tmp_path)
+
+    assert 12 << 20 < peak <= estimate.memory_bytes(batch)
 
 
 @pytest.mark.parametrize("images", [2, 8])

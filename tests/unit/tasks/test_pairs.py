@@ -280,14 +280,16 @@ def test_images_that_are_not_indexed_are_still_paired_by_name(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("strategy", "images", "fixed_bytes"),
     [
-        ("sequential", 2048, 16 << 20),
-        ("sequential", 2049, (12 << 20) + 2049 * 2048),
+        ("exhaustive", 410, 16 << 20),
+        ("exhaustive", 411, (12 << 20) + 411 * 2048 + 410 * 8192),
+        ("sequential", 5000, (12 << 20) + 5000 * 2048 + 2 * 18 * 8192),
         ("retrieval", 1, (32 << 20) + 2048),
-        ("retrieval", 5000, (32 << 20) + 5000 * 2048),
+        ("retrieval", 5000, (32 << 20) + 5000 * 2048 + 64 * 8192),
+        ("retrieval,spatial", 5000, (32 << 20) + 5000 * 2048 + 114 * 8192),
     ],
 )
 def test_a_large_project_is_charged_by_its_images(strategy: str, images: int, fixed_bytes: int) -> None:
-    """The default is the floor."""
+    """And by the matching jobs that one of them can lead to; the default is the floor."""
     named = tuple(ProjectImage(name=f"{n:05}.jpg", content=f"{n:064x}") for n in range(images))
     parameters = PairParameters(strategy=strategy)
     pairing = Pairing(images=named, parameters=parameters, features=FeatureParameters())
