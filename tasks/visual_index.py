@@ -90,7 +90,7 @@ def run_index(payloads: Sequence[IndexPayload], grant: Grant, store: Store) -> I
             yield NotReady(cause=lost[digest])
             continue
         membership = memberships.pop(digest, None)
-        yield Done(recorded_items=0 if membership is None else _commit(store, digest, membership))
+        yield Done(recorded_items=0) if membership is None else _commit(store, digest, membership)
 
 
 def _is_done(store: Store, payload: IndexPayload) -> bool:
@@ -156,10 +156,14 @@ def _compact(buffer: NDArray[np.uint64], features: Sequence[int]) -> NDArray[np.
     return flat[:end]
 
 
-def _commit(store: Store, digest: str, membership: Membership) -> int:
-    """Publish a membership; return 1 if it is the one that counts now."""
+def _commit(store: Store, digest: str, membership: Membership) -> Outcome:
+    """Publish a membership; it is recorded if it is the one that counts now."""
     publish_membership(store, digest, membership)
-    return int(read_membership(store, digest) == membership)
+    try:
+        return Done(recorded_items=int(read_membership(store, digest) == membership))
+    except MissingArtefactError as error:
+        # Another node has just taken it back: it saw the old one, whose segment was lost.
+        return NotReady(cause=str(error))
 
 
 KINDS = (

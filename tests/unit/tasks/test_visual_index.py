@@ -5,9 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasks import visual_index
 from tasks.binary_codes import table_keys
 from tasks.feature_sets import FeatureSet, features_key
-from tasks.index_memberships import Membership, is_indexed, membership_key, read_membership
+from tasks.index_memberships import (
+    Membership,
+    is_indexed,
+    membership_key,
+    publish_membership,
+    read_membership,
+)
 from tasks.index_segments import read_segment, segment_key
 from tasks.kind import Done, NotReady
 from tasks.pair_jobs import Content
@@ -204,6 +211,24 @@ def test_another_node_that_was_first_is_what_counts(indexed: IndexedStore) -> No
     assert isinstance(read_membership(indexed.store, indexed.set_digests[1]), Membership)
     assert indexed.index([[3, 4]]) == [Done(), Done()]
     assert indexed.found() == counted(indexed.sets)
+
+
+def test_a_membership_taken_back_at_once_costs_no_image(
+    indexed: IndexedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node saw the old one, of a lost segment: the image is planned again, not quarantined."""
+
+    def publish_and_lose(store: Store, digest: str, membership: Membership) -> None:
+        publish_membership(store, digest, membership)
+        if digest == indexed.set_digests[1]:
+            store.discard(membership_key(digest))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(visual_index, "publish_membership", publish_and_lose)
+        outcomes = indexed.index([[0, 1, 2]])
+
+    assert [type(outcome) for outcome in outcomes] == [Done, NotReady, Done]
+    assert indexed.index([[0, 1, 2]]) == [Done(recorded_items=0), Done(), Done(recorded_items=0)]
 
 
 def test_the_job_says_which_features(tmp_path: Path) -> None:
