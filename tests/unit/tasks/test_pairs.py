@@ -237,6 +237,49 @@ def test_sources_of_a_window_that_lacks_a_segment_leave_the_queue(tmp_path: Path
     assert [type(outcome) for outcome in outcomes] == [NotReady] * 3
 
 
+def test_a_damaged_list_costs_only_its_image(tmp_path: Path) -> None:
+    """The message came twice and the list was damaged in between: it is made again, never guessed."""
+    scene = retrieving_scene(tmp_path, images=3)
+    generate(scene)
+    before = partners(scene)
+    scene.damage(pairs_key(scene.project, scene.contents[1]))
+    payloads = [PairsPayload(project=scene.project.id, image=content) for content in scene.contents]
+    outcomes = list(run_pairs(payloads, GRANT, scene.store))
+    generate(scene)
+
+    assert [type(outcome) for outcome in outcomes] == [Done, NotReady, Done]
+    assert partners(scene) == before
+
+
+def test_an_image_twice_in_a_window_counts_once(tmp_path: Path) -> None:
+    """Two messages of one image may meet in a batch; both lead on."""
+    scene = retrieving_scene(tmp_path, images=3)
+    first = min(scene.contents)
+    outcomes = generate(scene, [first, first])
+
+    assert [outcome.recorded_items for outcome in outcomes] == [2, 0]
+    assert outcomes[0].follow_ups == outcomes[1].follow_ups != ()
+
+
+def test_a_batch_may_hold_images_of_several_projects(tmp_path: Path) -> None:
+    """Each is paired within its own, also where they take turns."""
+    scene = retrieving_scene(tmp_path, images=4, top_k=1)
+    other = scene.store.project("other")
+    other.create(ProjectParameters(pairs=PairParameters(strategy="exhaustive")), list(scene.project.sources))
+    for source, content in zip(other.sources, scene.contents, strict=True):
+        other.register(source.name, content)
+    payloads = [
+        PairsPayload(project=project.id, image=content)
+        for content in scene.contents
+        for project in (scene.project, other)
+    ]
+    outcomes = list(run_pairs(payloads, GRANT, scene.store))
+
+    assert all(isinstance(outcome, Done) for outcome in outcomes)
+    assert len(candidate_pairs(scene.store, other)) == 6
+    assert {len(listed) for listed in partners(scene).values()} == {1}
+
+
 def test_spatial_proposes_the_nearest_within_the_limit(tmp_path: Path) -> None:
     """Photos at 0, 40, 90, 300 m and one that does not say where."""
     pairs = PairParameters(strategy="spatial", neighbours=1, max_distance_m=60)
