@@ -19,6 +19,8 @@ from worker.settings import PREFIX, FlowerSettings, Settings, WrongSettingError
 
 _CONFIG = Path(__file__).with_name("flower_config.py")
 _USERS_VARIABLE = f"{PREFIX}FLOWER_USERS"
+_MOST_CHARACTERS = 1 << 16
+"""Linux passes a variable of twice as much to Flower, and refuses a longer one."""
 _HOW_TO_NAME_USERS = f"--user-file, or the variable {_USERS_VARIABLE}"
 
 
@@ -64,7 +66,7 @@ def read_users(user_file: Path | None) -> list[str]:
     values: dict[str, Any] = {}
     if user_file is not None:
         try:
-            values["flower_users"] = user_file.read_text("utf-8")
+            values["flower_users"] = user_file.read_text("utf-8-sig")  # Editors on Windows put a mark first.
         except (OSError, UnicodeDecodeError) as error:
             raise WrongSettingError(f"{user_file} cannot be read: {error}") from error
     users = FlowerSettings.checked(**values).users
@@ -72,6 +74,8 @@ def read_users(user_file: Path | None) -> list[str]:
         raise WrongSettingError(f"{user_file} names nobody; it holds one NAME:PASSWORD per line")
     for number, user in enumerate(users, start=1):
         _check_user(user, f"user {number} of {user_file or _USERS_VARIABLE}")
+    if sum(map(len, users)) > _MOST_CHARACTERS:
+        raise WrongSettingError(f"{user_file or _USERS_VARIABLE} has more than {_MOST_CHARACTERS} characters")
     return users
 
 
@@ -80,7 +84,9 @@ def _check_user(user: str, which: str) -> None:
     name, _, password = user.partition(":")
     if not name or not password:
         raise WrongSettingError(f"{which} is not NAME:PASSWORD")
-    if not user.isascii():  # Flower compares with hmac.compare_digest, which takes nothing else.
+    if not (
+        user.isascii() and user.isprintable()
+    ):  # Flower compares with hmac.compare_digest, which takes nothing else.
         raise WrongSettingError(f"{which}: Flower takes only ASCII letters, digits and signs")
 
 

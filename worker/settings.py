@@ -19,8 +19,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 PREFIX = "TIEPOINT_"
 ProfileName = Literal["interactive", "dedicated"]
 _LONGEST_NAME = 64
-_PASSWORD = re.compile("//[^@/]*@")
-"""What a URL says before the host: no message may show it."""
+_SCHEMES = ("redis://", "rediss://", "redis+socket://")
+_PASSWORD = re.compile(r"""^(['"](?:[a-z+]+://:?)?).*@""", re.IGNORECASE)
+"""What the queue's URL, quoted, says before its last ``@``: no message may show it, however wrong it is."""
 
 
 class WrongSettingError(Exception):
@@ -34,6 +35,16 @@ def name_of_host(host: str) -> str:
 
 def _default_name() -> str:
     return name_of_host(socket.gethostname())
+
+
+def _can_be_split(url: str) -> bool:
+    """Tell whether a URL's port can be read; the "#" of a password looks like the end of what is before."""
+    parts = urlsplit(url)
+    try:
+        _ = parts.port
+    except ValueError:
+        return False
+    return not parts.fragment
 
 
 class CheckedSettings(BaseSettings):
@@ -52,7 +63,9 @@ class CheckedSettings(BaseSettings):
             first = error.errors()[0]
             variable = PREFIX + str(first["loc"][0]).upper()
             wrong = first["msg"].removeprefix("Value error, ")
-            given = _PASSWORD.sub("//:...@", repr(first["input"]))
+            given = repr(first["input"])
+            if variable == f"{PREFIX}BROKER_URL":
+                given = _PASSWORD.sub(r"\1...@", given)
             raise WrongSettingError(f"{variable}: {given}: {wrong}") from error
         except SettingsError as error:
             raise WrongSettingError(f'{error}: lists are JSON, like ["/photos"]') from error
@@ -88,8 +101,13 @@ class Settings(CheckedSettings):
     @field_validator("broker_url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
-        if urlsplit(url).scheme not in {"redis", "rediss", "redis+socket"}:
+        if not url.startswith(_SCHEMES):
             raise ValueError("the broker is a redis://, rediss:// or redis+socket:// URL")
+        if not url.startswith("redis+socket://") and not _can_be_split(url):
+            raise ValueError(
+                "the port is no number from 0 to 65535; "
+                "in a password write # as %23, / as %2F, ? as %3F, @ as %40, % as %25"
+            )
         return url
 
     @property

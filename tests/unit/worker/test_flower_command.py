@@ -68,7 +68,26 @@ def test_users_come_from_the_file_or_the_environment(tmp_path: Path, monkeypatch
     assert read_users(path) == ["bob:a:b,c", "eve:x"]
 
 
-@pytest.mark.parametrize("entry", ["hunter2", ":hunter2", "ann:", "ann:hünter2"])
+def test_a_file_from_windows_is_read(tmp_path: Path) -> None:
+    """Its editors begin with a byte order mark and end lines in their own way."""
+    path = tmp_path / "users"
+    path.write_bytes(b"\xef\xbb\xbfann:x\r\nbob:y\r\n")
+
+    assert read_users(path) == ["ann:x", "bob:y"]
+
+
+def test_more_users_than_flower_can_be_told_are_refused(tmp_path: Path) -> None:
+    """The system would not start it."""
+    path = tmp_path / "users"
+    path.write_text("ann:" + "x" * 65_532)
+
+    assert len(read_users(path)[0]) == 65_536
+    path.write_text("ann:" + "x" * 65_533)
+    with pytest.raises(WrongSettingError, match="more than 65536 characters"):
+        read_users(path)
+
+
+@pytest.mark.parametrize("entry", ["hunter2", ":hunter2", "ann:", "ann:hünter2", "ann:hu\x07nter2"])
 def test_a_wrong_user_is_refused_without_showing_the_password(
     entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +99,7 @@ def test_a_wrong_user_is_refused_without_showing_the_password(
     assert "nter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff"])
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff", b"ann:\0x"])
 def test_a_file_without_users_is_refused(content: bytes | None, tmp_path: Path) -> None:
     """A missing secret must not open the door."""
     path = tmp_path / "users"

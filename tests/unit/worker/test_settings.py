@@ -82,6 +82,11 @@ def test_everything_that_can_be_set_is_in_the_round_trip() -> None:
     [
         ("broker_url", "amqp://host"),
         ("broker_url", "host:6379"),
+        ("broker_url", "redis:/host"),
+        ("broker_url", "REDIS://host"),
+        ("broker_url", "redis://host:port"),
+        ("broker_url", "redis://host:65536"),
+        ("broker_url", "redis://:1#2@host"),
         ("name", ""),
         ("name", "a b"),
         ("name", "-a"),
@@ -101,6 +106,28 @@ def test_a_setting_that_makes_no_sense_is_refused(name: str, value: Any) -> None
         settings_with(name, value)
 
 
+@pytest.mark.parametrize(
+    "broker_url",
+    [
+        ":sesame@nas:6379",
+        "sesame@nas",
+        "redis:/:sesame@nas",
+        "valkey://:open@sesame/or@not@nas",
+        "redis://:open#sesame@nas",
+        "redis://ann:sesame?@nas/0",
+        "redis://:ses[ame@nas",
+        "redis://:sesame'@nas:port",
+    ],
+)
+def test_no_password_is_told_however_wrong_the_url_is(broker_url: str) -> None:
+    """A sign of the password may look like the URL's end."""
+    with pytest.raises(WrongSettingError, match="@nas") as refused:
+        Settings.checked(broker_url=broker_url)
+
+    assert "ses" not in str(refused.value).removeprefix("TIEPOINT")
+    assert "open" not in str(refused.value)
+
+
 def test_a_wrong_broker_is_told_without_its_password() -> None:
     """Messages end up in logs."""
     with pytest.raises(WrongSettingError) as refused:
@@ -114,7 +141,15 @@ def test_a_wrong_broker_is_told_without_its_password() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("name", "a" * 64), ("memory_bytes", 1), ("cpus", 1), ("lease_seconds", 0.2), ("lease_seconds", 600.0)],
+    [
+        ("name", "a" * 64),
+        ("memory_bytes", 1),
+        ("cpus", 1),
+        ("lease_seconds", 0.2),
+        ("lease_seconds", 600.0),
+        ("broker_url", "redis://:1%232@host:65535/0"),
+        ("broker_url", "rediss://host?ssl_cert_reqs=required"),
+    ],
 )
 def test_the_bounds_themselves_are_accepted(name: str, value: Any) -> None:
     """The pairs of the refusals above."""
