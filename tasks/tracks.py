@@ -65,10 +65,11 @@ def tracks_key(store: Store, project: Project) -> ArtefactKey:
         MissingArtefactError: the pairs of an image are not (any longer) there.
     """
     images = canonical_json([[image.name, image.content] for image in images_for_pairing(project)])
-    geometries = (
-        project_verification_key(project, *pair).digest for pair in verifiable_pairs(store, project)
-    )
-    inputs = (hashlib.sha256(images.encode()).hexdigest(), *geometries)
+    # Hashed one by one: the names of a large project's pairs would fill a planner's memory.
+    geometries = hashlib.sha256()
+    for pair in verifiable_pairs(store, project):
+        geometries.update(bytes.fromhex(project_verification_key(project, *pair).digest))
+    inputs = (hashlib.sha256(images.encode()).hexdigest(), geometries.hexdigest())
     return artefact_key(TRACKS_KIND, TRACKS_VERSION, project.parameters.tracks, inputs)
 
 

@@ -53,14 +53,14 @@ class VerifiedPair:
     homography: NDArray[np.float64] | None
 
 
-def verifiable_pairs(store: Store, project: Project) -> list[tuple[str, str]]:
-    """Return the project's candidate pairs that have not failed for good, sorted.
+def verifiable_pairs(store: Store, project: Project) -> Iterator[tuple[str, str]]:
+    """Return the project's candidate pairs that have not failed for good, sorted; read on the first one.
 
     Raises:
         MissingArtefactError: pairs of an image are not (any longer) there.
     """
     failed = project.failed_items(MATCH_STAGE) | project.failed_items(VERIFY_STAGE)
-    return [pair for pair in candidate_pairs(store, project) if pair_item(*pair) not in failed]
+    return (pair for pair in candidate_pairs(store, project) if pair_item(*pair) not in failed)
 
 
 def verified_pairs(store: Store, project: Project) -> Iterator[VerifiedPair]:

@@ -56,7 +56,7 @@ def test_two_scenes_are_told_apart(photos: PhotoSet, tmp_path: Path) -> None:
     parameters = ProjectParameters(pairs=PairParameters(strategy="retrieval", top_k=3))
     made = run_plain(folder, tmp_path, parameters)
     scene = {image.content: scene_of[image.name] for image in pairing_of(made.project).images}
-    pairs = candidate_pairs(made.store, made.project)
+    pairs = list(candidate_pairs(made.store, made.project))
 
     assert sum(scene[left] == scene[right] for left, right in pairs) >= 0.85 * len(pairs)
 

@@ -55,7 +55,7 @@ def test_exhaustive_pairs_all_images_once(tmp_path: Path, strategy: str) -> None
 
     outcomes = generate(scene)
 
-    pairs = candidate_pairs(scene.store, scene.project)
+    pairs = list(candidate_pairs(scene.store, scene.project))
     assert len(set(pairs)) == len(pairs) == sum(outcome.recorded_items for outcome in outcomes) == 21
     assert all(left < right for left, right in pairs)
     assert sorted(job.item for outcome in outcomes for job in outcome.follow_ups) == [
@@ -98,7 +98,7 @@ def test_few_images_are_fine(tmp_path: Path, images: int) -> None:
 
     generate(scene)
 
-    assert len(candidate_pairs(scene.store, scene.project)) == images - 1
+    assert len(list(candidate_pairs(scene.store, scene.project))) == images - 1
 
 
 def fail_image(scene: SceneStore, stage: str, item: str) -> None:
@@ -114,7 +114,7 @@ def test_images_without_features_take_no_part(tmp_path: Path) -> None:
 
     outcomes = generate(scene)
 
-    pairs = candidate_pairs(scene.store, scene.project)
+    pairs = list(candidate_pairs(scene.store, scene.project))
     assert len(images_for_pairing(scene.project)) == len(pairs) == 3
     assert scene.contents[2] not in {content for pair in pairs for content in pair}
     assert outcomes[2] == Done(recorded_items=0)
@@ -158,7 +158,7 @@ def test_missing_pairs_are_an_error_not_an_empty_list(tmp_path: Path) -> None:
     generate(scene, scene.contents[:2])
 
     with pytest.raises(MissingArtefactError):
-        candidate_pairs(scene.store, scene.project)
+        list(candidate_pairs(scene.store, scene.project))
 
 
 def retrieving_scene(root: Path, images: int = 6, **parameters: object) -> SceneStore:
@@ -203,7 +203,7 @@ def test_retrieval_proposes_images_that_look_alike(tmp_path: Path) -> None:
     assert sum(outcome.recorded_items for outcome in outcomes) == 12
     matched = sorted(job.item for outcome in outcomes for job in outcome.follow_ups)
     assert matched == [pair_item(ids[0], ids[1]), pair_item(ids[0], ids[2]), pair_item(ids[1], ids[2])]
-    assert len(candidate_pairs(scene.store, scene.project)) == 9
+    assert len(list(candidate_pairs(scene.store, scene.project))) == 9
 
 
 @pytest.mark.parametrize(("threads", "batch"), [(1, 1), (2, 6), (4, 5), (8, 6)])
@@ -276,7 +276,7 @@ def test_a_batch_may_hold_images_of_several_projects(tmp_path: Path) -> None:
     outcomes = list(run_pairs(payloads, GRANT, scene.store))
 
     assert all(isinstance(outcome, Done) for outcome in outcomes)
-    assert len(candidate_pairs(scene.store, other)) == 6
+    assert len(list(candidate_pairs(scene.store, other))) == 6
     assert {len(listed) for listed in partners(scene).values()} == {1}
 
 
@@ -289,7 +289,7 @@ def test_spatial_proposes_the_nearest_within_the_limit(tmp_path: Path) -> None:
 
     a, b, c, d, e = scene.contents
     assert partners(scene) == {a: [b], b: [a], c: [b], d: [], e: []}
-    assert candidate_pairs(scene.store, scene.project) == sorted(
+    assert list(candidate_pairs(scene.store, scene.project)) == sorted(
         [tuple(sorted((a, b))), tuple(sorted((b, c)))]
     )
 

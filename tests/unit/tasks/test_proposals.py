@@ -1,5 +1,6 @@
 """A pair that one image or both propose stands once, and belongs to one of them."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,13 @@ from tasks.proposals import CONTENT_BYTES, PARTNERS_ARRAY, Proposals, candidate_
 from tests.unit.tasks.scene_store import SceneStore, build_scene
 
 Proposed = dict[int, list[int]]
+RETRIEVAL = ProjectParameters(pairs=PairParameters(strategy="retrieval"))
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> SceneStore:
     """Return a project of four images whose pairs are retrieved."""
-    parameters = ProjectParameters(pairs=PairParameters(strategy="retrieval"))
-    return build_scene(tmp_path, images=4, parameters=parameters, with_features=False)
+    return build_scene(tmp_path, images=4, parameters=RETRIEVAL, with_features=False)
 
 
 def propose(scene: SceneStore, proposed: Proposed) -> list[str]:
@@ -55,7 +56,7 @@ def test_a_pair_belongs_to_one_of_its_images(
     ids = propose(scene, {0: smaller, 1: larger, 2: [], 3: []})
 
     assert [source for source in range(4) if (0, 1) in owned(scene, source)] == owners
-    assert candidate_pairs(scene.store, scene.project) == ([(ids[0], ids[1])] if owners else [])
+    assert list(candidate_pairs(scene.store, scene.project)) == ([(ids[0], ids[1])] if owners else [])
 
 
 def test_a_pair_belongs_to_nobody_until_its_smaller_image_has_spoken(scene: SceneStore) -> None:
@@ -78,8 +79,8 @@ def test_every_pair_is_owned_once(scene: SceneStore) -> None:
 
     pairs = [pair for source in range(4) for pair in owned(scene, source)]
     assert len(set(pairs)) == len(pairs) > 0
-    assert sorted((ids[left], ids[right]) for left, right in pairs) == candidate_pairs(
-        scene.store, scene.project
+    assert sorted((ids[left], ids[right]) for left, right in pairs) == list(
+        candidate_pairs(scene.store, scene.project)
     )
 
 
@@ -88,7 +89,7 @@ def test_missing_proposals_are_an_error_not_an_empty_list(scene: SceneStore) -> 
     ids = propose(scene, {0: [1], 1: [], 2: []})
 
     with pytest.raises(MissingArtefactError):
-        candidate_pairs(scene.store, scene.project)
+        list(candidate_pairs(scene.store, scene.project))
     with pytest.raises(MissingArtefactError):
         Proposals(scene.store, pairing_of(scene.project)).owned_pairs(ids[3])
 
@@ -99,5 +100,21 @@ def test_proposals_of_an_image_that_failed_for_good_are_not_awaited(scene: Scene
     failure = Failure(name="a", reason=Reason.INTERNAL_ERROR, cause="told to", cure="none")
     scene.project.record_failure("pairs", ids[0], failure)
 
-    assert candidate_pairs(scene.store, scene.project) == [(ids[0], ids[1])]
+    assert list(candidate_pairs(scene.store, scene.project)) == [(ids[0], ids[1])]
     assert owned(scene, 1) == [(0, 1)]
+
+
+def test_many_pairs_take_little_memory(tmp_path: Path) -> None:
+    """The planner goes over hundreds of thousands within its 64 MiB: by numbers, not by text."""
+    images = 400
+    scene = build_scene(tmp_path, images=images, parameters=RETRIEVAL, with_features=False)
+    propose(scene, {place: list(range(place + 1, images)) for place in range(images)})
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in candidate_pairs(scene.store, scene.project))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert count == images * (images - 1) // 2
+    assert peak_bytes < 60 * count
