@@ -101,8 +101,10 @@ def main(control_fd: int, parent_pid: int) -> None:
     settings = Settings()
     load_kinds(settings.kind_modules)
     control = socket.socket(fileno=control_fd)
-    control.sendall(encode({"ready": True}))
-    Spawner(control, settings).run()
+    # The main process may end without having read all that we told it.
+    with suppress(ConnectionError):
+        control.sendall(encode({"ready": True}))
+        Spawner(control, settings).run()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ and :mod:`worker.local_run`.
 """
 
 import sys
-from typing import Any
+
+from celery.bin.celery import celery
 
 from worker.app import app
 from worker.place import take_place_or_exit
@@ -15,8 +16,9 @@ from worker.place import take_place_or_exit
 
 def main() -> None:
     """Run it with this process's arguments, and exit as it says."""
-    start: Any = app.start  # The stubs say that it does not return; it returns the exit code.
-    sys.exit(start(_named(sys.argv[1:])))
+    # As `app.start` does, which loses the exit code.
+    celery.params[0].default = app
+    celery.main(args=_named(sys.argv[1:]))
 
 
 def _named(arguments: list[str]) -> list[str]:

@@ -76,13 +76,19 @@ def test_a_second_worker_is_refused_whatever_starts_it(cluster: Cluster, machine
     cluster.start_worker("first", lock_folder=machine)
 
 
-def test_a_worker_whose_name_is_anothers_on_another_machine_is_refused(cluster: Cluster) -> None:
+@pytest.mark.parametrize("command", [CELERY, ["-m", "worker.cli", "worker"]], ids=["celery", "tiepoint"])
+@pytest.mark.usefixtures("machine")
+def test_a_worker_whose_name_is_anothers_on_another_machine_is_refused(
+    cluster: Cluster, command: list[str]
+) -> None:
     """Two machines may be called the same; the first goes on, and keeps its entry in the registry."""
     first = cluster.start_worker("one")
-    second = cluster.start_worker("one", lock_folder=cluster.folder / "another machine")
+    command = [sys.executable, *command]
+    second = cluster.start_worker("one", command=command, lock_folder=cluster.folder / "another machine")
 
     assert second.process.wait(DEADLINE_SECONDS) == 2
     assert "error: a worker called `one` already serves this queue from another machine" in second.log
+    assert "Traceback" not in second.log
     assert cluster.server.exists(keys.node("one")) == 1
     assert first.process.poll() is None
 
