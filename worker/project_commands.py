@@ -143,10 +143,14 @@ def export(
             done = export_colmap(opened.store, opened.project.id, out)
             for name in done.missing_photos:
                 say(f"{name}: the photo is gone or has changed, it is not in the export")
-            say(f"wrote {done.images} images and {done.models} models to {out}")
+            say(f"wrote {_counted(done.images, 'image')} and {_counted(done.models, 'model')} to {out}")
         else:
             for path in export_ply(opened.store, opened.project.id, out):
                 say(f"wrote {path}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _opened(project: str, store: Path | None) -> LocalProject:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from tasks.parameters import ProjectParameters
 from tasks.store import Source, Store
-from worker import cli, local_commands
+from worker import cli, local_commands, project_commands
 from worker.command_endings import EXIT_USAGE, Interrupted, interruptible
 from worker.command_options import Until, read_bytes
 
@@ -390,3 +390,9 @@ def test_a_queue_that_does_not_answer_is_told_in_a_sentence(tmp_path: Path, comm
     assert result.exit_code == 1
     assert "error: the queue does not answer" in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 models"), (1, "1 model"), (2, "2 models")])
+def test_one_model_is_not_called_models(count: int, words: str) -> None:
+    """What an export says at its end is read by people."""
+    assert project_commands._counted(count, "model") == words
