@@ -28,7 +28,7 @@ def check_places(photos: Path, parameters: PairParameters) -> str | None:
     if any_has_a_position(paths):
         return None
     others = sorted(parameters.strategies - {"spatial"})
-    nobody = f"none of the {len(paths)} photos has a GPS position"
+    nobody = f"none of the {len(paths)} photos has a GPS position (latitude, longitude and altitude)"
     if not others:
         raise ProjectError(f"{nobody}, so spatial would match nothing; use --pairs auto or retrieval")
     return f"{nobody}: pairs come from {' and '.join(others)} alone"

@@ -19,7 +19,7 @@ from tasks.store import Project, Store
 PAIRS_STAGE = "pairs"
 PARTNERS_ARRAY = "partners"
 CONTENT_BYTES = 32
-_CACHED_LISTS = 1024
+_MOST_CACHED_LISTS, _CACHED_BYTES = 1024, 8 << 20
 
 Partners = NDArray[np.uint8]
 """(P, 32): content hashes, sorted."""
@@ -33,7 +33,8 @@ class Proposals:
         self._store = store
         self._failed = frozenset(failed)
         self._pairing = pairing
-        self._kept = lru_cache(maxsize=_CACHED_LISTS)(self._read)
+        list_bytes = CONTENT_BYTES * max(1, pairing.most_partners_of_any)
+        self._kept = lru_cache(maxsize=min(_MOST_CACHED_LISTS, _CACHED_BYTES // list_bytes))(self._read)
 
     def are_published(self, content: str) -> bool:
         """Tell whether an image's proposals are there."""

@@ -44,7 +44,7 @@ def test_spatial_alone_is_refused_without_positions(tmp_path: Path) -> None:
     write_photo(tmp_path / "a.jpg", with_position=False)
 
     with pytest.raises(
-        ProjectError, match=r"none of the 1 photos has a GPS position, so .* use --pairs auto"
+        ProjectError, match=r"none of the 1 photos has a GPS position \(.*altitude\), so .* use --pairs auto"
     ):
         check_places(tmp_path, PairParameters(strategy="spatial"))
 
@@ -54,7 +54,10 @@ def test_spatial_beside_others_is_warned_about(tmp_path: Path) -> None:
     write_photo(tmp_path / "a.jpg", with_position=False)
     warning = check_places(tmp_path, PairParameters(strategy="spatial,retrieval"))
 
-    assert warning == "none of the 1 photos has a GPS position: pairs come from retrieval alone"
+    assert (
+        warning == "none of the 1 photos has a GPS position (latitude, longitude and altitude): "
+        "pairs come from retrieval alone"
+    )
 
 
 @pytest.mark.parametrize("strategy", ["auto", "exhaustive", "retrieval", "sequential"])

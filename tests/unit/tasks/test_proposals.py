@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from tasks.errors import Failure, MissingArtefactError, Reason
-from tasks.pairing import pairing_of
-from tasks.parameters import PairParameters, ProjectParameters
+from tasks.pairing import Pairing, pairing_of
+from tasks.parameters import FeatureParameters, PairParameters, ProjectParameters
 from tasks.proposals import CONTENT_BYTES, PARTNERS_ARRAY, Proposals, candidate_pairs
+from tasks.store import ProjectImage, Store
 from tests.unit.tasks.scene_store import SceneStore, build_scene
 
 Proposed = dict[int, list[int]]
@@ -118,3 +119,13 @@ def test_many_pairs_take_little_memory(tmp_path: Path) -> None:
 
     assert count == images * (images - 1) // 2
     assert peak_bytes < 60 * count
+
+
+@pytest.mark.parametrize(("top_k", "lists"), [(64, 1024), (256, 1024), (257, 1020), (4096, 64)])
+def test_lists_that_are_kept_take_8_mib_at_most(top_k: int, lists: int) -> None:
+    """However many partners an image may have."""
+    images = tuple(ProjectImage(name=f"{n:04}.jpg", content=f"{n:064x}") for n in range(4097))
+    parameters = PairParameters(strategy="retrieval", top_k=top_k)
+    pairing = Pairing(images=images, parameters=parameters, features=FeatureParameters())
+
+    assert Proposals(Store(Path("unused")), pairing)._kept.cache_parameters()["maxsize"] == lists
