@@ -61,7 +61,7 @@ def table_of(name: str, tiepoint: Side, colmap: Side) -> Table:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure sets of photos and print a table or a JSON object for each; the exit code tells whether all worked."""
+    """Measure sets of photos, print a table or JSON for each; the exit code tells whether all worked."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.colmap", description=__doc__)
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--json", action="store_true", dest="as_json")
