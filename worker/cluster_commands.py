@@ -33,7 +33,7 @@ from worker.command_options import (
 
 ProjectName = Annotated[str, typer.Argument(help="The project's name.")]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Stay and show the progress, to the end.")]
-NameOption = Annotated[str | None, typer.Option(help="The project's name [default: the folder's].")]
+NameOption = Annotated[str | None, typer.Option(help="The project's name (default: the folder's).")]
 JobOrProject = Annotated[str, typer.Argument(help="The project's name, or a job's id.")]
 
 

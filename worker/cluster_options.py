@@ -12,11 +12,11 @@ from worker.client import Client
 from worker.settings import Settings, WrongSettingError
 
 BrokerOption = Annotated[
-    str | None, typer.Option(help="URL of the cluster's queue [default: TIEPOINT_BROKER_URL].")
+    str | None, typer.Option(help="URL of the cluster's queue (default: TIEPOINT_BROKER_URL).")
 ]
 StoreOption = Annotated[
     Path | None,
-    typer.Option(help="Root of the cluster's store, as this machine sees it [default: TIEPOINT_STORE]."),
+    typer.Option(help="Root of the cluster's store, as this machine sees it (default: TIEPOINT_STORE)."),
 ]
 
 

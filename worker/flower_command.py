@@ -26,7 +26,7 @@ _HOW_TO_NAME_USERS = f"--user-file, or the variable {_USERS_VARIABLE}"
 
 def flower(
     broker: Annotated[
-        str | None, typer.Option(help=f"URL of the queue [default: the variable {PREFIX}BROKER_URL].")
+        str | None, typer.Option(help=f"URL of the queue (default: the variable {PREFIX}BROKER_URL).")
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 5555,
     address: Annotated[
@@ -34,7 +34,7 @@ def flower(
     ] = "127.0.0.1",
     user_file: Annotated[
         Path | None,
-        typer.Option(help=f"File with NAME:PASSWORD lines [default: the variable {_USERS_VARIABLE}]."),
+        typer.Option(help=f"File with NAME:PASSWORD lines (default: the variable {_USERS_VARIABLE})."),
     ] = None,
     max_tasks: Annotated[
         int, typer.Option(min=1, help="Jobs to remember; the oldest are forgotten.")

@@ -36,8 +36,8 @@ from worker.command_options import (
 from worker.local_project import interrupted_project, new_project, run_and_summarise
 from worker.local_run import LocalOptions
 
-ResultFolder = Annotated[Path | None, typer.Option(help="Folder for the results [default: NAME.tiepoint].")]
-DemoFolder = Annotated[Path | None, typer.Option(help="Keep photos and results here [default: temporary].")]
+ResultFolder = Annotated[Path | None, typer.Option(help="Folder for the results (default: NAME.tiepoint).")]
+DemoFolder = Annotated[Path | None, typer.Option(help="Keep photos and results here (default: temporary).")]
 
 
 def run(

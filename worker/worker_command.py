@@ -18,12 +18,12 @@ from worker.settings import PREFIX, Settings, WrongSettingError
 
 def worker(
     broker: Annotated[
-        str | None, typer.Option(help=f"URL of the queue [default: the variable {PREFIX}BROKER_URL].")
+        str | None, typer.Option(help=f"URL of the queue (default: the variable {PREFIX}BROKER_URL).")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help=f"Root of the project store [default: the variable {PREFIX}STORE].")
+        Path | None, typer.Option(help=f"Root of the project store (default: the variable {PREFIX}STORE).")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Stable name of this node [default: host name]")] = None,
+    name: Annotated[str | None, typer.Option(help="Stable name of this node (default: host name)")] = None,
     memory: MemoryOption = None,
     cpus: CpusOption = None,
     profile: Annotated[

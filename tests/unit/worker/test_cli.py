@@ -396,3 +396,18 @@ def test_a_queue_that_does_not_answer_is_told_in_a_sentence(tmp_path: Path, comm
 def test_one_model_is_not_called_models(count: int, words: str) -> None:
     """What an export says at its end is read by people."""
     assert project_commands._counted(count, "model") == words
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("worker", "TIEPOINT_STORE"),
+        ("flower", "TIEPOINT_FLOWER_USERS"),
+        ("submit", "TIEPOINT_BROKER_URL"),
+        ("run", "NAME.tiepoint"),
+        ("demo", "temporary"),
+    ],
+)
+def test_help_names_what_stands_in_for_an_option(command: str, words: str) -> None:
+    """Square brackets are markup there: words in them would not be shown."""
+    assert words in CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "200"}).output
