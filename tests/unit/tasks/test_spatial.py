@@ -23,6 +23,12 @@ def test_the_nearest_come_first() -> None:
     assert neighbours(row(0, 30, 10, -10, 60), 0, most=3, max_distance_m=100) == [2, 3, 1]
 
 
+@pytest.mark.parametrize(("farther_metres", "found"), [(10.0004, [1, 2]), (10.0006, [2, 1])])
+def test_distances_are_compared_by_the_millimetre(farther_metres: float, found: list[int]) -> None:
+    """Less than that depends on the processor; then the position in the list decides."""
+    assert neighbours(row(0, farther_metres, 10), 0, most=2, max_distance_m=100) == found
+
+
 @pytest.mark.parametrize(("metres", "found"), [(99.9, [1]), (100.1, [])])
 def test_nobody_is_a_neighbour_beyond_the_limit(metres: float, found: list[int]) -> None:
     """100 m by default."""
