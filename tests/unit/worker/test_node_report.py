@@ -37,10 +37,11 @@ def test_what_is_reserved_is_told_in_words() -> None:
 def test_only_the_last_eight_decisions_are_told() -> None:
     """The page stays short."""
     governor = a_governor()
-    for _ in range(9):
-        governor.reserve(a_snapshot(), an_estimate(), "noop", waiting_items=1)
+    for number in range(9):
+        governor.reserve(a_snapshot(), an_estimate(), f"kind{number}", waiting_items=1)
+    told = report(governor, "", {})["governor"]["decisions"]
 
-    assert len(report(governor, "", {})["governor"]["decisions"]) == 8
+    assert [f"kind{number}" in sentence for number, sentence in enumerate(told, start=1)] == [True] * 8
 
 
 def test_the_words_come_before_the_numbers() -> None:
