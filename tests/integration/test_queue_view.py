@@ -70,10 +70,15 @@ def claim(view: QueueView, *heads: Head, batch: int = 1) -> Turn:
 
 
 def told_of_a_change(view: QueueView, tracked: TrackedClient) -> bool:
-    """Wait until Redis tells of a change, and have the view hear it."""
-    is_told = bool(select.select([tracked.fileno()], [], [], 5)[0])
-    view.forget_what_has_changed()
-    return is_told
+    """Have the view hear what Redis tells until it concerns a queue.
+
+    Redis tells of the lease too, which a claim has read and a thread renews.
+    """
+    while not view.needs_look:
+        if not select.select([tracked.fileno()], [], [], 5)[0]:
+            return False
+        view.forget_what_has_changed()
+    return True
 
 
 def test_heads_are_seen_with_their_list_priority_and_count(server: "redis.Redis", view: QueueView) -> None:
