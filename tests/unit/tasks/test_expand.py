@@ -6,25 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tasks import expand
-from tasks.errors import Failure, Reason
+from tasks.errors import Reason
 from tasks.expand import PHASES, ExpandPayload, Phase, expand_job, run
 from tasks.feature_memory import ESTIMATES, features_estimate
 from tasks.feature_sets import features_key
-from tasks.kind import Done, Failed, Job, NotReady, Outcome
+from tasks.kind import Done, Job, NotReady, Outcome
 from tasks.lacking import features_job
 from tasks.looks import MAX_STALLS, History
 from tasks.pair_jobs import project_verification_key
 from tasks.pairs import images_for_pairing, pairing_of
 from tasks.reconstruction import model_key
-from tasks.store import ArtefactKey, PhotoRecord, Project, ProjectImage
+from tasks.store import PhotoRecord, Project, ProjectImage
 from tasks.store.artefacts import Artefacts
 from tasks.store.photos import Photos
 from tasks.tracks import tracks_key
+from tests.unit.tasks.accidents import damage, failed, finish, finish_through_accidents, with_accidents
 from tests.unit.tasks.pipeline_queue import PipelineQueue, content_of, new_queue
 from tests.unit.tasks.scene_store import GRANT
 
@@ -63,19 +62,6 @@ def successor(outcome: Done) -> ExpandPayload:
     """Return what the next plan is told."""
     assert outcome.continuation is not None
     return ExpandPayload.model_validate(outcome.continuation.payload)
-
-
-def finish(queue: PipelineQueue, until: Phase = "model") -> None:
-    """Run a project to its end."""
-    queue.start(until)
-    queue.run_to_the_end()
-    assert queue.is_done
-
-
-def damage(queue: PipelineQueue, key: ArtefactKey) -> None:
-    """Change the last byte of an artefact's file."""
-    (path,) = queue.store.root.rglob(f"{key.digest}.safetensors")
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
 def test_a_project_passes_its_phases_in_order(queue: PipelineQueue) -> None:
@@ -284,7 +270,7 @@ def test_small_windows_lead_to_the_same_end(tmp_path: Path, small_windows: None,
 @pytest.mark.parametrize("stage", [stage for stage in ALL_STAGES if stage != "model"])
 def test_a_failed_item_is_not_planned_again(queue: PipelineQueue, stage: str) -> None:
     """It is quarantined, and the project goes on without it."""
-    queue.instead[stage] = lambda job: _failed(job) if job.item == failing[0] else queue.do(job)
+    queue.instead[stage] = lambda job: failed(job) if job.item == failing[0] else queue.do(job)
     failing = [_first_item(queue, stage)]
     finish(queue)
 
@@ -301,14 +287,10 @@ def _first_item(queue: PipelineQueue, stage: str) -> str:
     return (own | {"verify": own["match"]}).get(stage, first)
 
 
-def _failed(job: Job) -> Outcome:
-    return Failed(failure=Failure(name=job.item, reason=Reason.UNREADABLE, cause="told to", cure="none"))
-
-
 @pytest.mark.parametrize("stage", ["import", "features"])
 def test_a_project_whose_photos_all_fail_is_done(queue: PipelineQueue, stage: str) -> None:
     """No image, no tracks, no model, no endless planning."""
-    queue.instead[stage] = _failed
+    queue.instead[stage] = failed
     finish(queue)
 
     assert queue.executed_stages[-1] == stage
@@ -317,7 +299,7 @@ def test_a_project_whose_photos_all_fail_is_done(queue: PipelineQueue, stage: st
 
 def test_a_cleared_failure_is_planned_again(queue: PipelineQueue) -> None:
     """`tiepoint resume` tries failed items once more."""
-    queue.instead["features"] = _failed
+    queue.instead["features"] = failed
     finish(queue)
     queue.instead.clear()
     queue.project.clear_failures()
@@ -483,7 +465,7 @@ def test_a_photo_that_cannot_come_back_is_left_out_once(queue: PipelineQueue) ->
     finish(queue, "import")
     lost = content_of("001.jpg")
     queue.store.discard_photo(lost)
-    queue.instead["import"] = _failed
+    queue.instead["import"] = failed
     finish(queue)
 
     stages = [(stage, item) for stage, item, _ in queue.project.failures()]
@@ -519,7 +501,7 @@ def test_a_photo_whose_features_are_there_stays_though_it_is_lost(queue: Pipelin
     for path in queue.store.root.glob("photos/*/*"):
         if not path.suffix:
             path.unlink()
-    queue.instead["import"] = _failed
+    queue.instead["import"] = failed
     finish(queue)
 
     assert {stage for stage, _, _ in queue.project.failures()} == {"import"}
@@ -581,61 +563,16 @@ def test_a_features_job_is_charged_by_its_photo(queue: PipelineQueue, side_px: i
     assert (charged == ESTIMATES["rootsift"]) == is_default
 
 
-ACTIONS = ("complete", "complete", "complete", "kill", "run_twice", "settle_not_ready", "damage", "lose")
-
-
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
-@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 99)), max_size=60), st.integers(1, 4))
+@with_accidents(max_examples=25)
 def test_any_order_with_any_accident_ends_done_and_complete(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], window: int
 ) -> None:
     """Jobs end in any order, die, run twice; artefacts are damaged and lost: the end is the same."""
     queue = new_queue(tmp_path_factory.mktemp("queue"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expand, "WINDOW_JOBS", window)
-        patch.setattr(expand, "LOW_WATER_JOBS", window // 2)
-        queue.start()
-        for action, index in steps:
-            _have_accident(queue, action, index)
-        queue.run_to_the_end()
-        finish(queue)
+    finish_through_accidents(queue, steps, window)
 
     assert queue.project.failures() == []
     _assert_complete(queue)
-
-
-def _have_accident(queue: PipelineQueue, action: str, index: int) -> None:
-    if not queue.messages:
-        return
-    place = index % len(queue.messages)
-    if action == "complete":
-        queue.complete(place)
-    elif action == "run_twice":
-        queue.execute(queue.messages[place])
-        queue.complete(place)
-    elif action == "kill":
-        queue.execute(queue.messages[place])
-    elif action == "settle_not_ready" and queue.messages[place].stage != "plan":
-        queue.settle(queue.messages.pop(place), NotReady(cause="an input is missing"))
-    elif action in {"damage", "lose"}:
-        _spoil(queue, action, index)
-
-
-def _spoil(queue: PipelineQueue, action: str, index: int) -> None:
-    patterns = ("artefacts/**/*.safetensors", "photos/*/*", "projects/*/registrations/*")
-    files = sorted(path for pattern in patterns for path in queue.store.root.glob(pattern) if path.is_file())
-    if not files:
-        return
-    path = files[index % len(files)]
-    if action == "lose":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
 def _assert_complete(queue: PipelineQueue) -> None:

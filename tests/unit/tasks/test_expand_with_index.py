@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tasks import expand
 from tasks.feature_sets import FeatureSet, features_key, publish_feature_set
@@ -15,9 +13,9 @@ from tasks.pairing import pairing_of
 from tasks.parameters import PairParameters, ProjectParameters
 from tasks.proposals import candidate_pairs
 from tasks.tracks import tracks_key
+from tests.unit.tasks.accidents import damage, failed, finish, finish_through_accidents, with_accidents
 from tests.unit.tasks.index_builders import Descriptors, overlapping_sets
 from tests.unit.tasks.pipeline_queue import PipelineQueue, content_of, new_queue
-from tests.unit.tasks.test_expand import _failed, _have_accident, damage, finish
 
 ALL_STAGES = ["import", "features", "index", "pairs", "match", "verify", "tracks", "model"]
 IMAGES = 6
@@ -178,7 +176,7 @@ def test_an_image_that_fails_is_left_out_of_the_retrieval(queue: PipelineQueue, 
     done = queue.do
 
     def fail_one(job: Job) -> Outcome:
-        return _failed(job) if job.item == lost else done(job)
+        return failed(job) if job.item == lost else done(job)
 
     queue.instead[stage] = fail_one
     finish(queue)
@@ -202,29 +200,13 @@ def test_the_pairs_are_those_of_one_batch(tmp_path: Path) -> None:
     assert pairs_of(second) == pairs_of(first)
 
 
-ACTIONS = ("complete", "complete", "complete", "kill", "run_twice", "settle_not_ready", "damage", "lose")
-
-
-@settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
-@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 99)), max_size=60), st.integers(1, 4))
+@with_accidents(max_examples=15)
 def test_any_order_with_any_accident_ends_done_and_complete(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], window: int
 ) -> None:
     """Jobs end in any order, die, run twice; segments and lists are damaged and lost: the end is the same."""
     queue = retrieving_queue(tmp_path_factory.mktemp("queue"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expand, "WINDOW_JOBS", window)
-        patch.setattr(expand, "LOW_WATER_JOBS", window // 2)
-        queue.start()
-        for action, index in steps:
-            _have_accident(queue, action, index)
-        queue.run_to_the_end()
-        finish(queue)
+    finish_through_accidents(queue, steps, window)
 
     assert queue.project.failures() == []
     assert sorted(set(ran(queue, "verify"))) == pairs_of(queue)
