@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import redis
+from celery.signals import worker_shutting_down
 
 from governor.errors import SnapshotError
 from tasks.kind import Kind
@@ -110,6 +111,7 @@ class Puller:
         if self._tracked is not None:
             hub.add_reader(self._tracked.fileno(), self._on_invalidation)
         hub.call_repeatedly(_SWEEP_SECONDS, self._sweep)
+        worker_shutting_down.connect(self._on_shutting_down)
         self._bell.ring()
 
     def consume(self, kind_names: list[str]) -> None:
@@ -122,6 +124,15 @@ class Puller:
     def consumes(self, kind_name: str) -> bool:
         """Tell whether this kind is pulled."""
         return any(kind.name == kind_name for kind in self._kinds)
+
+    def _on_shutting_down(self, **_: Any) -> None:
+        """Claim nothing more, and let the loop see at once that the worker is to stop.
+
+        Celery's signal handler only notes it: the loop would read that when
+        its poll has timed out, up to a second later.
+        """
+        self.stop()
+        self._bell.ring()
 
     def stop(self) -> None:
         """Claim nothing more; running batches go on."""
