@@ -1,7 +1,7 @@
 """Holds what a node sees of its queues and takes from them: heads, wishes, claimed messages.
 
 Does not cover how they are asked for (:mod:`worker.queue_view`) nor what is
-claimed (:mod:`worker.puller`).
+claimed (:mod:`worker.intake`).
 """
 
 from dataclasses import dataclass

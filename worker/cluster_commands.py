@@ -14,7 +14,7 @@ import typer
 from tasks.photo_places import check_places
 from worker.client import Client
 from worker.cluster_options import BrokerOption, StoreOption, cluster
-from worker.cluster_watch import Ending, show_ending, watch_to_the_end
+from worker.cluster_watch import Ending, show_ending, show_started_again, watch_to_the_end
 from worker.command_endings import errors, interruptible, plain_errors, say
 from worker.command_options import (
     Features,
@@ -113,10 +113,7 @@ def retry(
     """Try failed items of a project on a cluster again, or one failed job."""
     with plain_errors(), cluster(broker, store) as client:
         project_id = client.retry(project)
-    if as_json:
-        typer.echo(json.dumps({"project": project_id}))
-    else:
-        say(f"started again; `tiepoint watch {shlex.quote(project_id)}` shows how it goes")
+    show_started_again(project_id, as_json=as_json)
 
 
 def explain(

@@ -3,6 +3,7 @@
 Does not cover projects of one machine (:mod:`worker.local_project`).
 """
 
+import json
 import shlex
 import time
 from collections.abc import Callable
@@ -54,6 +55,14 @@ class Ending:
     project: Project
     state: ProjectState
     summary: dict[str, Any]
+
+
+def show_started_again(project_id: str, *, as_json: bool) -> None:
+    """Say that a project goes on, and how to see it."""
+    if as_json:
+        typer.echo(json.dumps({"project": project_id}))
+    else:
+        say(f"started again; `tiepoint watch {shlex.quote(project_id)}` shows how it goes")
 
 
 def watch_to_the_end(client: Client, project_id: str, console: Console) -> Ending:

@@ -88,7 +88,7 @@ class Intake:
         if not self._has_room(plan):
             return False
         if queues.needs_look:
-            queues.look(self._free_bytes)
+            queues.look(self._node.free_memory_bytes)
         heads = [head for head in queues.heads() if not self._is_for_others(head)]
         self._times.note(heads, time.monotonic_ns())
         try:
@@ -110,9 +110,6 @@ class Intake:
     def _has_room(self, plan: _Plan) -> bool:
         """Tell whether threads and children are there for one more batch."""
         return plan.free_threads > 0 and self._parts.pool.idle_children > len(plan.wishes)
-
-    def _free_bytes(self) -> int:
-        return self._governor.availability().available.memory_bytes
 
     # -- Reserve ----------------------------------------------------------------------
 
@@ -166,7 +163,7 @@ class Intake:
         """Claim what was wished for, and start what is there of it."""
         if not plan.wishes:
             return
-        turn = queues.turn(plan.wishes, self._free_bytes)
+        turn = queues.turn(plan.wishes, self._node.free_memory_bytes)
         reservations = tuple(plan.unstarted)
         for wish, reservation, claimed in zip(plan.wishes, reservations, turn.claimed, strict=True):
             if self._start(wish.head.kind, reservation, claimed):

@@ -1,7 +1,7 @@
 """Deals with heads that cannot run on this node: moves them out of the way, or fails them.
 
 Does not cover the order in which heads are tried, nor what may start
-(:mod:`worker.puller`).
+(:mod:`worker.intake`).
 """
 
 import time
@@ -74,12 +74,9 @@ class Misfits:
     def _refuse_as_too_large(self, queues: QueueView, head: Head, decision: Decision) -> None:
         self._refuse(queues, head, refusals.too_large(decision, self._node.memory_option_for(decision)))
 
-    def _free_bytes(self) -> int:
-        return self._node.governor.availability().available.memory_bytes
-
     def _refuse(self, queues: QueueView, head: Head, failure: Failure) -> None:
         """Claim one message without a reservation, to fail it: no code of a job runs."""
-        turn = queues.turn([Wish(head=head, batch=1)], self._free_bytes)
+        turn = queues.turn([Wish(head=head, batch=1)], self._node.free_memory_bytes)
         for claimed in turn.claimed:
             for message in claimed:
                 self._reception.refuse(message, head.kind, failure)

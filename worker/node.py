@@ -42,6 +42,10 @@ class Node:
         """Return how many CPU threads jobs may use."""
         return self.profile.logical_cpus - self.policy.cpu_reserve_threads
 
+    def free_memory_bytes(self) -> int:
+        """Return how much memory is neither kept back nor reserved, by the last reading of the machine."""
+        return self.governor.availability().available.memory_bytes
+
     def snapshot(self) -> Snapshot:
         """Return a reading of the machine that is at most 250 ms old.
 

@@ -17,6 +17,7 @@ from tasks.errors import ProjectError
 from tasks.store import Store
 from tasks.summary import summarise
 from worker.cluster_options import BrokerOption, StoreOption, cluster, store_of_cluster
+from worker.cluster_watch import show_started_again
 from worker.command_endings import plain_errors, say, show
 from worker.command_options import (
     CpusOption,
@@ -121,10 +122,7 @@ def resume(
         with cluster(broker, root) as client:
             client.project(project)
             client.retry(project, until=until.value)
-    if as_json:
-        typer.echo(json.dumps({"project": project}))
-    else:
-        say(f"started again; `tiepoint watch {shlex.quote(project)}` shows how it goes")
+    show_started_again(project, as_json=as_json)
 
 
 def export(

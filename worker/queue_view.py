@@ -2,7 +2,7 @@
 
 What was looked at stays known until Redis tells of a change or the node has
 changed it itself; so an idle node asks nothing, and a busy one asks only for
-the lists it takes from. Does not decide what to claim (:mod:`worker.puller`).
+the lists it takes from. Does not decide what to claim (:mod:`worker.intake`).
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -37,6 +37,12 @@ class Nodes:
         modules = '["tests.integration.sharing_kinds"]'
         return self.cluster.start_worker(name, kind_modules=modules, **settings)
 
+    def start_two(self, cpus: int) -> None:
+        """Start two nodes that know of each other."""
+        for name in ("first", "second"):
+            self.start(name, cpus=cpus)
+        wait_until(lambda: knows_nodes(self.cluster, "first", 2), "the first knows the second")
+
     def send(self, kind: str, numbers: range, *, log: str = "runs", **payload: Any) -> None:
         """Send jobs."""
         for number in numbers:
@@ -75,9 +81,7 @@ def nodes(cluster: Cluster) -> Nodes:
 
 def test_the_last_items_of_a_stage_are_spread_over_the_nodes(nodes: Nodes) -> None:
     """Eight items would fit into one batch; two nodes of one thread take four at most at a time."""
-    for name in ("first", "second"):
-        nodes.start(name, cpus=1)
-    wait_until(lambda: knows_nodes(nodes.cluster, "first", 2), "the first knows the second")
+    nodes.start_two(cpus=1)
     gate = nodes.occupy(2)
     nodes.send("share.batch8", range(8), wait_for_nodes=2)
     gate.touch()
@@ -103,9 +107,7 @@ def test_a_node_that_is_alone_takes_all_in_one_batch(nodes: Nodes) -> None:
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one thread cannot be shared")
 def test_the_last_job_of_each_node_gets_all_its_threads(nodes: Nodes) -> None:
     """Two jobs on two nodes: neither keeps threads for the job that the other takes."""
-    for name in ("first", "second"):
-        nodes.start(name, cpus=2)
-    wait_until(lambda: knows_nodes(nodes.cluster, "first", 2), "the first knows the second")
+    nodes.start_two(cpus=2)
     gate = nodes.occupy(2)
     nodes.send("share.threads", range(2), wait_for_nodes=2)
     gate.touch()

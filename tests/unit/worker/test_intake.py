@@ -99,6 +99,7 @@ def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB) -> Scene:
         governor=governor,
         kinds={KIND: kind},
         snapshot=lambda: machine.look(available_bytes=available_bytes),
+        free_memory_bytes=lambda: governor.availability().available.memory_bytes,
     )
     pool = FakePool(children)
     services = SimpleNamespace(governor=governor, settler=None, sight=None, on_over=None)
