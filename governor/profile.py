@@ -1,6 +1,6 @@
 """Reads what the node owns: CPUs, RAM, page size, architecture, less its partition.
 
-GPU detection is not built yet: a profile read here has no GPU.
+Its GPU is found by :mod:`governor.gpu` and passed on here.
 """
 
 import os
@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 from governor.errors import ProfileError
-from governor.model import HardwareProfile
+from governor.model import Gpu, HardwareProfile
 from governor.procfs import read_meminfo
 
 
@@ -16,6 +16,7 @@ def read_profile(
     partition_memory_bytes: int | None = None,
     partition_cpus: int | None = None,
     proc_root: Path = Path("/proc"),
+    gpu: Gpu | None = None,
 ) -> HardwareProfile:
     """Read the machine's totals; a partition lowers them, never raises them.
 
@@ -26,9 +27,12 @@ def read_profile(
     """
     return HardwareProfile(
         logical_cpus=_within(partition_cpus, len(os.sched_getaffinity(0)), "CPUs"),
-        memory_total_bytes=_within(partition_memory_bytes, _read_memory_total(proc_root), "bytes of memory"),
+        memory_total_bytes=_within(
+            partition_memory_bytes, read_machine_memory_bytes(proc_root), "bytes of memory"
+        ),
         page_size_bytes=os.sysconf("SC_PAGE_SIZE"),
         architecture=platform.machine(),
+        gpu=gpu,
     )
 
 
@@ -41,7 +45,12 @@ def _within(partition: int | None, total: int, what: str) -> int:
     return min(partition, total)
 
 
-def _read_memory_total(proc_root: Path) -> int:
+def read_machine_memory_bytes(proc_root: Path) -> int:
+    """Return the RAM of the machine, whatever part of it this node has.
+
+    Raises:
+        ProfileError: it cannot be read.
+    """
     try:
         (total_bytes,) = read_meminfo(proc_root, "MemTotal")
     except (OSError, ValueError) as error:

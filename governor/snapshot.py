@@ -1,6 +1,6 @@
 """Reads one snapshot of the machine: memory, swap, pressure, load.
 
-Keeps nothing between two readings. GPU memory is not read yet and is unknown.
+Keeps nothing between two readings. How GPU memory is read is :mod:`governor.gpu`'s.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,11 @@ from governor.procfs import read_load_averages, read_meminfo, read_psi_percent, 
 _Reading = TypeVar("_Reading")
 
 
-def capture_snapshot(proc_root: Path, now_ns: Callable[[], int]) -> Snapshot:
+def capture_snapshot(
+    proc_root: Path,
+    now_ns: Callable[[], int],
+    read_gpu_available_bytes: Callable[[], int | None] = lambda: None,
+) -> Snapshot:
     """Read the machine now.
 
     ``now_ns`` is CLOCK_MONOTONIC; it is asked after the mandatory reading and
@@ -38,6 +42,7 @@ def capture_snapshot(proc_root: Path, now_ns: Callable[[], int]) -> Snapshot:
         io_psi_percent=_known(lambda: read_psi_percent(proc_root, "io")),
         swapped_in_pages=swapped_in_pages,
         swapped_out_pages=swapped_out_pages,
+        gpu_memory_available_bytes=read_gpu_available_bytes(),
         load_averages=_known(lambda: read_load_averages(proc_root)),
     )
 

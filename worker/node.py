@@ -5,18 +5,22 @@ Redis (:mod:`worker.lease`).
 """
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from governor import policy as policies
 from governor.governor import Governor
+from governor.gpu import GpuFinding, find_gpu
 from governor.model import Decision, Snapshot
-from governor.profile import read_profile
+from governor.profile import read_machine_memory_bytes, read_profile
 from governor.snapshot import capture_snapshot
 from tasks.catalog import load_kinds
+from worker.logs import get_logger
 from worker.settings import Settings, WrongSettingError
+
+log = get_logger(__name__)
 
 _PROC_ROOT = Path("/proc")
 _STEP_BYTES = 64 * 2**20
@@ -25,17 +29,25 @@ _SNAPSHOT_REUSE_NS = 250_000_000
 
 
 class Node:
-    """One governed worker process on one machine or partition; main thread only, but for the governor."""
+    """One governed worker process on one machine or partition.
+
+    Main thread only, but for the governor and :meth:`snapshot`.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.kinds = load_kinds(settings.kind_modules)
+        self._gpu = find_gpu(read_machine_memory_bytes(_PROC_ROOT))
         self.profile = read_profile(
-            partition_memory_bytes=settings.memory_bytes, partition_cpus=settings.cpus, proc_root=_PROC_ROOT
+            partition_memory_bytes=settings.memory_bytes,
+            partition_cpus=settings.cpus,
+            proc_root=_PROC_ROOT,
+            gpu=self._gpu.gpu,
         )
         self.policy = policies.named(policies.PolicyName(settings.profile), self.profile)
         self.governor = Governor(self.profile, self.policy, now_ns=time.monotonic_ns, capture=self._capture)
         self._snapshot: Snapshot | None = None
+        _report(self._gpu)
 
     @property
     def cpu_budget_threads(self) -> int:
@@ -58,7 +70,7 @@ class Node:
         return self._snapshot
 
     def _capture(self) -> Snapshot:
-        return capture_snapshot(_PROC_ROOT, time.monotonic_ns)
+        return capture_snapshot(_PROC_ROOT, time.monotonic_ns, self._gpu.read_available_bytes)
 
     def memory_option_for(self, decision: Decision) -> str | None:
         """Return the least ``--memory`` (in steps of 64 MiB) that would admit a refused job.
@@ -100,6 +112,15 @@ def check_partition(settings: Settings) -> None:
     violated = policies.violations(policies.named(policies.PolicyName(settings.profile), profile), profile)
     if violated:
         raise WrongSettingError(f"{violated[0]}; raise --memory or leave it out")
+
+
+def _report(found: GpuFinding) -> None:
+    if found.gpu is None:
+        log.info("no_gpu", cause=found.note)
+    elif found.note is not None:
+        log.warning("gpu_memory_unknown", cause=found.note)
+    else:
+        log.info("gpu_found", **asdict(found.gpu))
 
 
 @cache
