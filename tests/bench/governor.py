@@ -1,0 +1,139 @@
+"""Measures what one decision of the governor costs, and one reading of the machine.
+
+``python -m tests.bench.governor [--json] [--cycles N] [--decisions N]``.
+Measured are, by turns and each as the median of its runs:
+
+* A cycle: ``decide``, ``reserve`` and ``release`` of one SIFT batch by real
+  figures, on a snapshot that is taken anew every 250 ms, as a worker does.
+* A snapshot: all files read that a worker's has.
+* A fixed loop of pure Python, which says how fast the machine is just now. The
+  ratios to it compare runs on different machines, or beside other work.
+
+``memory_growth_bytes`` is by how much the process has grown (resident set)
+over many decisions, after the first of them have filled what is bounded.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from governor import policy as policies
+from governor.governor import Governor
+from governor.model import Snapshot
+from governor.profile import read_profile
+from governor.snapshot import capture_snapshot
+from tasks.feature_memory import ESTIMATES
+
+REUSE_NS = 250_000_000
+_PROC_ROOT = Path("/proc")
+_KIND = "features.extract.sift"
+_ESTIMATE = ESTIMATES["sift"]
+_WARM_UP_DECISIONS = 20_000
+_LOOP_STEPS = 1000
+
+
+class Scene:
+    """This machine's governor, asked as a worker asks it."""
+
+    def __init__(self) -> None:
+        profile = read_profile(proc_root=_PROC_ROOT)
+        policy = policies.dedicated(profile)
+        self._governor = Governor(profile, policy, now_ns=time.monotonic_ns, capture=self.capture)
+        self._snapshot = self.capture()
+
+    def capture(self) -> Snapshot:
+        """Read the machine."""
+        return capture_snapshot(_PROC_ROOT, time.monotonic_ns)
+
+    def refresh(self) -> None:
+        """Read the machine again if that is due."""
+        if time.monotonic_ns() - self._snapshot.captured_at_ns > REUSE_NS:
+            self._snapshot = self.capture()
+
+    def cycle(self) -> None:
+        """Decide, reserve, release."""
+        self._governor.decide(self._snapshot, _ESTIMATE, _KIND, 40)
+        _, reservation = self._governor.reserve(self._snapshot, _ESTIMATE, _KIND, 40)
+        if reservation is not None:
+            self._governor.release(reservation)
+
+    def decisions(self, count: int) -> None:
+        """Ask for that many decisions, in cycles of two."""
+        for _ in range(count // 2):
+            self.refresh()
+            self.cycle()
+
+
+def pure_python_loop() -> int:
+    """Run the yardstick: whole numbers, a local name and a loop."""
+    total = 0
+    for number in range(_LOOP_STEPS):
+        total += number * number % 7
+    return total
+
+
+def medians_us(scene: Scene, cycles: int) -> dict[str, float]:
+    """Return the medians of a cycle, a snapshot and the yardstick, measured by turns."""
+    parts: dict[str, Callable[[], object]] = {
+        "decide_reserve_release": scene.cycle,
+        "snapshot": scene.capture,
+        "pure_python_loop": pure_python_loop,
+    }
+    spent_ns: dict[str, list[int]] = {name: [] for name in parts}
+    for _ in range(cycles):
+        scene.refresh()
+        for name, part in parts.items():
+            started_ns = time.perf_counter_ns()
+            part()
+            spent_ns[name].append(time.perf_counter_ns() - started_ns)
+    return {name: statistics.median(spent) / 1e3 for name, spent in spent_ns.items()}
+
+
+def memory_growth_bytes(scene: Scene, decisions: int) -> int:
+    """Return by how much this process has grown over many decisions."""
+    process = psutil.Process()
+    scene.decisions(_WARM_UP_DECISIONS)
+    before_bytes = process.memory_info().rss
+    scene.decisions(decisions)
+    return int(process.memory_info().rss - before_bytes)
+
+
+def measure(cycles: int, decisions: int) -> dict[str, Any]:
+    """Measure everything and return the report."""
+    scene = Scene()
+    scene.decisions(2000)
+    medians = medians_us(scene, cycles)
+    loop_us = medians["pure_python_loop"]
+    ratios = {
+        f"{name}_to_loop_ratio": round(medians[name] / loop_us, 2)
+        for name in ("decide_reserve_release", "snapshot")
+    }
+    return {
+        **{f"{name}_us_median": round(median, 1) for name, median in medians.items()},
+        **ratios,
+        "memory_growth_bytes": memory_growth_bytes(scene, decisions),
+        "decisions": decisions,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.governor")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, indented otherwise")
+    parser.add_argument("--cycles", type=int, default=4000, help="how often each part is timed")
+    parser.add_argument("--decisions", type=int, default=1_000_000, help="over which growth is measured")
+    read = parser.parse_args(arguments)
+    report = measure(read.cycles, read.decisions)
+    print(json.dumps(report, indent=None if read.json else 2))  # noqa: T201 - the bench's output
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
