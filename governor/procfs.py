@@ -11,6 +11,7 @@ from pathlib import Path
 _KIB = 1024
 _MEMINFO_LINE = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE | re.ASCII)
 _PSI_SOME_AVG10 = re.compile(r"^some avg10=(\d+(?:\.\d+)?) ", re.MULTILINE | re.ASCII)
+_VMSTAT_OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE | re.ASCII)
 _VMSTAT_LINE = re.compile(r"^(pswpin|pswpout) (\d+)$", re.MULTILINE | re.ASCII)
 _LOADAVG = re.compile(r"^(\d+\.\d+) (\d+\.\d+) (\d+\.\d+) ", re.ASCII)
 
@@ -22,7 +23,7 @@ def read_meminfo(proc_root: Path, *names: str) -> tuple[int, ...]:
         OSError: the file cannot be read.
         ValueError: a name is missing or its line is malformed.
     """
-    lines = dict(_MEMINFO_LINE.findall(_text(proc_root / "meminfo")))
+    lines = dict(_MEMINFO_LINE.findall(read_text(proc_root / "meminfo")))
     missing = [name for name in names if name not in lines]
     if missing:
         msg = f"{proc_root / 'meminfo'} has no readable {', '.join(missing)}"
@@ -30,15 +31,14 @@ def read_meminfo(proc_root: Path, *names: str) -> tuple[int, ...]:
     return tuple(int(lines[name]) * _KIB for name in names)
 
 
-def read_psi_percent(proc_root: Path, resource: str) -> float:
-    """Return ``some avg10`` of ``pressure/<resource>``, within 0..100.
+def read_psi_percent(path: Path) -> float:
+    """Return ``some avg10`` of a pressure file, within 0..100: ``pressure/cpu``, a cgroup's ``cpu.pressure``.
 
     Raises:
         OSError: the file cannot be read (a kernel without PSI refuses it).
         ValueError: the line is malformed or out of range.
     """
-    path = proc_root / "pressure" / resource
-    found = _PSI_SOME_AVG10.search(_text(path))
+    found = _PSI_SOME_AVG10.search(read_text(path))
     if found is None:
         msg = f"{path} has no readable 'some avg10'"
         raise ValueError(msg)
@@ -57,11 +57,26 @@ def read_swapped_pages(proc_root: Path) -> tuple[int, int]:
         ValueError: one of the two is missing or malformed.
     """
     path = proc_root / "vmstat"
-    counters = dict(_VMSTAT_LINE.findall(_text(path)))
+    counters = dict(_VMSTAT_LINE.findall(read_text(path)))
     if len(counters) != 2:
         msg = f"{path} has no readable pswpin and pswpout"
         raise ValueError(msg)
     return int(counters["pswpin"]), int(counters["pswpout"])
+
+
+def read_oom_kills(proc_root: Path) -> int:
+    """Return how many processes of the machine the kernel has killed for want of memory since boot.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the line is missing (kernels before 4.13) or malformed.
+    """
+    path = proc_root / "vmstat"
+    found = _VMSTAT_OOM_KILL.search(read_text(path))
+    if found is None:
+        msg = f"{path} has no readable oom_kill"
+        raise ValueError(msg)
+    return int(found[1])
 
 
 def read_load_averages(proc_root: Path) -> tuple[float, float, float]:
@@ -72,12 +87,13 @@ def read_load_averages(proc_root: Path) -> tuple[float, float, float]:
         ValueError: the line is malformed.
     """
     path = proc_root / "loadavg"
-    found = _LOADAVG.match(_text(path))
+    found = _LOADAVG.match(read_text(path))
     if found is None:
         msg = f"{path} has no readable load averages"
         raise ValueError(msg)
     return float(found[1]), float(found[2]), float(found[3])
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the whole of a kernel's file."""
     return path.read_text(encoding="ascii")

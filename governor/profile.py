@@ -1,4 +1,4 @@
-"""Reads what the node owns: CPUs, RAM, page size, architecture, less its partition.
+"""Reads what the node owns: CPUs, RAM, page size, architecture, within its limits, less its partition.
 
 Its GPU is found by :mod:`governor.gpu` and passed on here.
 """
@@ -7,9 +7,10 @@ import os
 import platform
 from pathlib import Path
 
+from governor.cgroups import Limits, find_limits
 from governor.errors import ProfileError
 from governor.model import Gpu, HardwareProfile
-from governor.procfs import read_meminfo
+from governor.totals import read_totals
 
 
 def read_profile(
@@ -17,19 +18,20 @@ def read_profile(
     partition_cpus: int | None = None,
     proc_root: Path = Path("/proc"),
     gpu: Gpu | None = None,
+    limits: Limits | None = None,
 ) -> HardwareProfile:
-    """Read the machine's totals; a partition lowers them, never raises them.
+    """Read the machine's totals; limits and a partition lower them, never raise them.
 
     CPUs are those that this process may run on, not all that are fitted.
+    Without ``limits`` those of this process are looked for.
 
     Raises:
-        ProfileError: the RAM cannot be read, or a partition is below 1.
+        ProfileError: the RAM or a limit of it cannot be read, or a partition is below 1.
     """
+    totals = read_totals(proc_root, find_limits(proc_root) if limits is None else limits)
     return HardwareProfile(
-        logical_cpus=_within(partition_cpus, len(os.sched_getaffinity(0)), "CPUs"),
-        memory_total_bytes=_within(
-            partition_memory_bytes, read_machine_memory_bytes(proc_root), "bytes of memory"
-        ),
+        logical_cpus=_within(partition_cpus, totals.cpus, "CPUs"),
+        memory_total_bytes=_within(partition_memory_bytes, totals.memory_bytes, "bytes of memory"),
         page_size_bytes=os.sysconf("SC_PAGE_SIZE"),
         architecture=platform.machine(),
         gpu=gpu,
@@ -43,17 +45,3 @@ def _within(partition: int | None, total: int, what: str) -> int:
         msg = f"a partition of {partition} {what} is no partition"
         raise ProfileError(msg)
     return min(partition, total)
-
-
-def read_machine_memory_bytes(proc_root: Path) -> int:
-    """Return the RAM of the machine, whatever part of it this node has.
-
-    Raises:
-        ProfileError: it cannot be read.
-    """
-    try:
-        (total_bytes,) = read_meminfo(proc_root, "MemTotal")
-    except (OSError, ValueError) as error:
-        msg = f"cannot read how much memory the machine has: {error}"
-        raise ProfileError(msg) from error
-    return total_bytes

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from governor import policy as policies
+from governor.cgroups import find_limits
 from governor.governor import Governor
 from governor.gpu import GpuFinding, find_gpu
 from governor.model import Decision, Snapshot
-from governor.profile import read_machine_memory_bytes, read_profile
+from governor.profile import read_profile
 from governor.snapshot import capture_snapshot
+from governor.totals import read_totals
 from tasks.catalog import load_kinds
 from worker.logs import get_logger
 from worker.settings import Settings, WrongSettingError
@@ -37,12 +39,15 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.kinds = load_kinds(settings.kind_modules)
-        self._gpu = find_gpu(read_machine_memory_bytes(_PROC_ROOT))
+        self.limits = find_limits(_PROC_ROOT)
+        self.totals = read_totals(_PROC_ROOT, self.limits)
+        self._gpu = find_gpu(self.totals.physical_memory_bytes)
         self.profile = read_profile(
             partition_memory_bytes=settings.memory_bytes,
             partition_cpus=settings.cpus,
             proc_root=_PROC_ROOT,
             gpu=self._gpu.gpu,
+            limits=self.limits,
         )
         self.policy = policies.named(policies.PolicyName(settings.profile), self.profile)
         self.governor = Governor(self.profile, self.policy, now_ns=time.monotonic_ns, capture=self._capture)
@@ -70,7 +75,7 @@ class Node:
         return self._snapshot
 
     def _capture(self) -> Snapshot:
-        return capture_snapshot(_PROC_ROOT, time.monotonic_ns, self._gpu.read_available_bytes)
+        return capture_snapshot(_PROC_ROOT, time.monotonic_ns, self._gpu.read_available_bytes, self.limits)
 
     def memory_option_for(self, decision: Decision) -> str | None:
         """Return the least ``--memory`` (in steps of 64 MiB) that would admit a refused job.
