@@ -5,8 +5,10 @@ it; every other module of ``governor`` is for ``worker`` only.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Self
 
 UINT64_MAX = 2**64 - 1
@@ -36,10 +38,12 @@ class Estimate:
 
     def is_valid(self) -> bool:
         """Tell whether every amount is in range and the parts agree."""
-        amounts = (getattr(self, field.name) for field in fields(self))
-        amounts_in_range = all(isinstance(amount, int) and 0 <= amount <= UINT64_MAX for amount in amounts)
+        # A list, not a generator: this is asked for each decision, and takes half as long.
+        amounts_in_range = [
+            isinstance(amount, int) and 0 <= amount <= UINT64_MAX for amount in _amounts(self)
+        ]
         return (
-            amounts_in_range
+            all(amounts_in_range)
             and 1 <= self.min_batch <= self.max_batch
             and self.cpu_threads >= 1
             and (self.gpu_slots >= 1 or not self.wants_gpu_memory())
@@ -85,6 +89,9 @@ class Estimate:
             msg = f"not an integer in the estimate: {', '.join(wrong)}"
             raise ValueError(msg)
         return cls(**data)
+
+
+_amounts: Callable[[Estimate], tuple[int, ...]] = attrgetter(*(field.name for field in fields(Estimate)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +255,7 @@ class Decision:
     @property
     def is_admitted(self) -> bool:
         """Tell whether the job may start (START or REDUCE)."""
-        return self.verdict in {Verdict.START, Verdict.REDUCE}
+        return self.verdict is Verdict.START or self.verdict is Verdict.REDUCE
 
     def sentence(self) -> str:
         """Return e.g. "WAIT CPU_PSI: CPU pressure 36 % >= 20 %"."""

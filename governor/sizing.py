@@ -130,7 +130,7 @@ def _batches_alike(case: Case, batch: int) -> int:
 def _shortage_reason(case: Case, bounds: _Bounds, granted: _Size) -> DecisionReason | None:
     """Tell what was short of the wish; lowered by history, pressure or sharing alone is None."""
     estimate = case.request.estimate
-    if bounds.batch < _bounds(case, memory=case.max_batch).batch:
+    if bounds.memory < case.max_batch and bounds.batch < _bounds(case, memory=case.max_batch).batch:
         return DecisionReason.LIMITED_BY_MEMORY
     if granted.cpu_threads == case.free.cpu_threads < estimate.cpu_threads:
         return DecisionReason.LIMITED_BY_THREADS
