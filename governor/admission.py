@@ -6,8 +6,8 @@ The steps before sizing are a table of checks, first refusal wins. Sizing is in
 
 from collections.abc import Callable
 
-from governor.budget import Charge, charge_of, live_budget, most, remaining
-from governor.model import Decision, DecisionReason, Estimate, Pressure, Resources, Snapshot, Verdict
+from governor.budget import charge_of, live_budget, most_gpu_memory_bytes, most_memory_bytes, remaining
+from governor.model import Decision, DecisionReason, Estimate, Pressure, Snapshot, Verdict
 from governor.pressure import PressureState, is_at_limit, observe
 from governor.request import Case, Request, Situation
 from governor.sizing import size
@@ -88,13 +88,12 @@ def _refuse_out_of_range(case: Case) -> Decision | None:
 
 def _refuse_impossible(case: Case) -> Decision | None:
     """Compare with the physical totals: the only refusal for size, and final for this node."""
-    ceiling = most(case.situation.profile, case.situation.policy)
-    if case.charge.memory.largest_batch(ceiling.memory_bytes, case.max_batch) < case.min_batch:
-        return _impossible(case.charge, case.min_batch, ceiling, of_gpu=False)
-    if ceiling.gpu_memory_bytes is None:
-        return None
-    if case.charge.gpu_memory.largest_batch(ceiling.gpu_memory_bytes, case.max_batch) < case.min_batch:
-        return _impossible(case.charge, case.min_batch, ceiling, of_gpu=True)
+    profile, policy, min_batch = case.situation.profile, case.situation.policy, case.min_batch
+    most_bytes, most_gpu_bytes = most_memory_bytes(profile, policy), most_gpu_memory_bytes(profile, policy)
+    if case.charge.memory.bytes_for(min_batch) > most_bytes:
+        return _impossible(case, most_bytes, most_gpu_bytes, of_gpu=False)
+    if most_gpu_bytes is not None and case.charge.gpu_memory.bytes_for(min_batch) > most_gpu_bytes:
+        return _impossible(case, most_bytes, most_gpu_bytes, of_gpu=True)
     return None
 
 
@@ -153,21 +152,21 @@ def _wait_for_psi(
     return _wait(reason, pressure_line(name, measured_percent, limit_percent))
 
 
-def _impossible(charge: Charge, min_batch: int, ceiling: Resources, *, of_gpu: bool) -> Decision:
-    needed_bytes = charge.memory.bytes_for(min_batch)
-    needed_gpu_bytes = charge.gpu_memory.bytes_for(min_batch)
+def _impossible(case: Case, most_bytes: int, most_gpu_bytes: int | None, *, of_gpu: bool) -> Decision:
+    needed_bytes = case.charge.memory.bytes_for(case.min_batch)
+    needed_gpu_bytes = case.charge.gpu_memory.bytes_for(case.min_batch)
     return Decision(
         verdict=Verdict.REJECT,
         reason=DecisionReason.IMPOSSIBLE_ON_NODE,
         detail=(
-            impossible_line(needed_gpu_bytes, ceiling.gpu_memory_bytes or 0, of_gpu=True)
+            impossible_line(needed_gpu_bytes, most_gpu_bytes or 0, of_gpu=True)
             if of_gpu
-            else impossible_line(needed_bytes, ceiling.memory_bytes)
+            else impossible_line(needed_bytes, most_bytes)
         ),
         needed_memory_bytes=needed_bytes,
-        available_memory_bytes=ceiling.memory_bytes,
+        available_memory_bytes=most_bytes,
         needed_gpu_memory_bytes=needed_gpu_bytes,
-        available_gpu_memory_bytes=ceiling.gpu_memory_bytes,
+        available_gpu_memory_bytes=most_gpu_bytes,
     )
 
 

@@ -33,6 +33,9 @@ class Need:
         return max(self.fixed_bytes, self.per_item_bytes, self.bytes_for(batch)) <= UINT64_MAX
 
 
+_NOTHING = Need(fixed_bytes=0, per_item_bytes=0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
     """What a request is charged: to the RAM, and to a dedicated card's memory."""
@@ -44,6 +47,8 @@ class Charge:
 def charge_of(estimate: Estimate, gpu: Gpu | None) -> Charge:
     """Fold an estimate for a node: unified memory is charged once, to the RAM."""
     memory = Need(fixed_bytes=estimate.memory_fixed_bytes, per_item_bytes=estimate.memory_per_item_bytes)
+    if not estimate.wants_gpu_memory():
+        return Charge(memory=memory, gpu_memory=_NOTHING)
     gpu_memory = Need(
         fixed_bytes=estimate.gpu_memory_fixed_bytes, per_item_bytes=estimate.gpu_memory_per_item_bytes
     )
@@ -53,7 +58,7 @@ def charge_of(estimate: Estimate, gpu: Gpu | None) -> Charge:
         fixed_bytes=memory.fixed_bytes + gpu_memory.fixed_bytes,
         per_item_bytes=memory.per_item_bytes + gpu_memory.per_item_bytes,
     )
-    return Charge(memory=folded, gpu_memory=Need(fixed_bytes=0, per_item_bytes=0))
+    return Charge(memory=folded, gpu_memory=_NOTHING)
 
 
 def least_memory_bytes(estimate: Estimate, profile: HardwareProfile) -> int:
@@ -66,16 +71,15 @@ def most_memory_bytes(profile: HardwareProfile, policy: Policy) -> int:
     return _less(profile.memory_total_bytes, policy.memory_reserve_bytes)
 
 
+def most_gpu_memory_bytes(profile: HardwareProfile, policy: Policy) -> int | None:
+    """Return the most memory of a card of its own that this node could ever offer; None: unknown."""
+    return _gpu_memory_budget(profile.gpu, policy, profile.gpu.memory_total_bytes if profile.gpu else None)
+
+
 def most(profile: HardwareProfile, policy: Policy) -> Resources:
     """Return the budget of a node on which nothing else runs."""
-    return Resources(
-        memory_bytes=most_memory_bytes(profile, policy),
-        gpu_memory_bytes=_gpu_memory_budget(
-            profile.gpu, policy, None if profile.gpu is None else profile.gpu.memory_total_bytes
-        ),
-        cpu_threads=_less(profile.logical_cpus, policy.cpu_reserve_threads),
-        gpu_slots=policy.gpu_slots if profile.gpu is not None else 0,
-        io_slots=policy.io_slots,
+    return _budget(
+        profile, policy, most_memory_bytes(profile, policy), most_gpu_memory_bytes(profile, policy)
     )
 
 
@@ -86,13 +90,11 @@ def live_budget(profile: HardwareProfile, policy: Policy, snapshot: Snapshot) ->
     is charged by its reservation too: a false WAIT is better than an overcommit.
     """
     physical_bytes = min(snapshot.memory_available_bytes, profile.memory_total_bytes)
-    ceiling = most(profile, policy)
-    return Resources(
-        memory_bytes=_less(physical_bytes, policy.memory_reserve_bytes),
-        gpu_memory_bytes=_gpu_memory_budget(profile.gpu, policy, snapshot.gpu_memory_available_bytes),
-        cpu_threads=ceiling.cpu_threads,
-        gpu_slots=ceiling.gpu_slots,
-        io_slots=ceiling.io_slots,
+    return _budget(
+        profile,
+        policy,
+        _less(physical_bytes, policy.memory_reserve_bytes),
+        _gpu_memory_budget(profile.gpu, policy, snapshot.gpu_memory_available_bytes),
     )
 
 
@@ -139,6 +141,18 @@ def _amounts(resources: Resources) -> tuple[int | None, ...]:
         resources.cpu_threads,
         resources.gpu_slots,
         resources.io_slots,
+    )
+
+
+def _budget(
+    profile: HardwareProfile, policy: Policy, memory_bytes: int, gpu_memory_bytes: int | None
+) -> Resources:
+    return Resources(
+        memory_bytes=memory_bytes,
+        gpu_memory_bytes=gpu_memory_bytes,
+        cpu_threads=_less(profile.logical_cpus, policy.cpu_reserve_threads),
+        gpu_slots=policy.gpu_slots if profile.gpu is not None else 0,
+        io_slots=policy.io_slots,
     )
 
 
