@@ -14,16 +14,17 @@ Detection, bytes per pixel of the (shrunk) detection image, 1 to 12 threads:
 
 SIFT's theory: 6 Gaussian and 5 difference images of float32 per octave, the
 first octave doubled (4 pixels per pixel), 4/3 for the octaves after it:
-11 * 4 * 4 * 4/3 = 234.7. Not covered: synthetic pictures that are nothing but
-keypoints (4 megapixels of dots every 6 pixels: 275; of a checkerboard of
-4-pixel squares: 257). Noise (236) and random blocks (240) are covered.
+11 * 4 * 4 * 4/3 = 234.7. ORB's: 8 levels, each 1 / 1.44 of the one before.
 
-Measured peak of a whole batch against the bound, MiB, two threads: SIFT 226
-of 252, 901 of 937, 2,700 of 2,761, 5,400 of 5,497 at 1 / 4 / 12 / 24
-megapixels; ORB 8 of 36, 27 of 74, 75 of 173, 147 of 322 (noise: 42 of 74 at 4).
+On top comes the list of keypoints, which only the picture bounds. Photos have
+up to 0.016 per pixel for SIFT, and 0.046 FAST corners for ORB; the worst
+patterns that a search over small repeated tiles found have 0.92 and 0.25
+(docs/memory.md), where SIFT takes 296 / 311 / 328 bytes per pixel with 1 / 2 /
+12 threads, and ORB 37. So a usual density is charged from the header alone;
+once the picture is there, :mod:`tasks.keypoint_density` tells whether it has more.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from governor.model import Estimate
 from tasks.parameters import Extractor, FeatureParameters
@@ -50,9 +51,36 @@ ESTIMATES: dict[Extractor, Estimate] = {
     "rootsift": _frozen(1024 * MIB),
 }
 
-# Strips, file buffers, keypoint lists, up to 1 MiB per OpenCV thread.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Detection:
+    """What finding keypoints takes: so much per pixel of the detection image, and so much per keypoint."""
+
+    bytes_per_pixel: int
+    bytes_per_keypoint: int
+    """28 in OpenCV's list; lists double as they grow, one per thread is gathered into one for all."""
+    usual_keypoints_per_pixel: float
+    most_keypoints_per_pixel: float
+
+
+_SIFT = _Detection(
+    bytes_per_pixel=235,
+    bytes_per_keypoint=128,
+    usual_keypoints_per_pixel=0.04,
+    most_keypoints_per_pixel=1.0,
+)
+# Of four neighbouring pixels at most one is a FAST corner. Equal responses are all kept and
+# described, whatever the limit.
+_ORB = _Detection(
+    bytes_per_pixel=5,
+    bytes_per_keypoint=132,
+    usual_keypoints_per_pixel=0.05,
+    most_keypoints_per_pixel=0.25,
+)
+_DETECTION: dict[Extractor, _Detection] = {"orb": _ORB, "sift": _SIFT, "rootsift": _SIFT}
+
+# Strips, file buffers, up to 1 MiB per OpenCV thread.
 _OVERHEAD_BYTES = 24 * MIB
-_DETECTION_BYTES_PER_PIXEL: dict[Extractor, int] = {"orb": 12, "sift": 238, "rootsift": 238}
 _PILLOW_BYTES_PER_PIXEL = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}
 _PILLOW_WIDEST_BYTES = 4
 _CHANNELS = {**dict.fromkeys((*_PILLOW_BYTES_PER_PIXEL, "I", "F"), 1), "LA": 2, "RGBA": 4, "CMYK": 4}
@@ -60,20 +88,25 @@ _COEFFICIENT_BYTES = 2
 _WEBP_FRAMES_BYTES = 12
 
 
-def features_estimate(record: PhotoRecord, parameters: FeatureParameters) -> Estimate:
+def features_estimate(
+    record: PhotoRecord, parameters: FeatureParameters, keypoints_per_pixel: float = 0.0
+) -> Estimate:
     """Return what extracting features from a photo is charged: the frozen figure, or more.
 
     Amounts above the frozen figure are whole MiB, so that photos of nearly
-    equal size share one estimate.
+    equal size share one estimate. ``keypoints_per_pixel`` where it is known.
     """
     frozen = ESTIMATES[parameters.extractor]
-    missing_bytes = peak_bound_bytes(record, parameters) - frozen.memory_fixed_bytes
+    bound_bytes = peak_bound_bytes(record, parameters, keypoints_per_pixel)
+    missing_bytes = bound_bytes - frozen.memory_fixed_bytes
     per_item_bytes = max(frozen.memory_per_item_bytes, -(-missing_bytes // MIB) * MIB)
     return replace(frozen, memory_per_item_bytes=per_item_bytes)
 
 
-def peak_bound_bytes(record: PhotoRecord, parameters: FeatureParameters) -> int:
-    """Return the bound of the peak above a warm child.
+def peak_bound_bytes(
+    record: PhotoRecord, parameters: FeatureParameters, keypoints_per_pixel: float = 0.0
+) -> int:
+    """Return the bound of the peak above a warm child, for a picture of usual or of a higher density.
 
     The phases follow each other and free what they used: decode the photo,
     shrink it (both pictures stand), detect in what is left.
@@ -82,12 +115,20 @@ def peak_bound_bytes(record: PhotoRecord, parameters: FeatureParameters) -> int:
     ratio = min(1.0, parameters.max_image_size_px / max(record.width_px, record.height_px))
     # Rounding a side up adds at most one row and one column.
     detection_pixels = round((record.width_px * ratio + 1) * (record.height_px * ratio + 1))
+    detection = _DETECTION[parameters.extractor]
+    keypoints = detection_pixels * max(keypoints_per_pixel, detection.usual_keypoints_per_pixel)
     phases = (
         _decoding_bytes(record),
         pixels + detection_pixels,
-        (_DETECTION_BYTES_PER_PIXEL[parameters.extractor] + 1) * detection_pixels,
+        (1 + detection.bytes_per_pixel) * detection_pixels + round(detection.bytes_per_keypoint * keypoints),
     )
     return _OVERHEAD_BYTES + max(phases)
+
+
+def any_picture_bound_bytes(record: PhotoRecord, parameters: FeatureParameters) -> int:
+    """Return :func:`peak_bound_bytes` for a picture of nothing but keypoints."""
+    most = _DETECTION[parameters.extractor].most_keypoints_per_pixel
+    return peak_bound_bytes(record, parameters, most)
 
 
 def _decoding_bytes(record: PhotoRecord) -> int:

@@ -18,9 +18,10 @@ from governor.model import Grant
 from tasks.decoding import DecodingError, DetectionImage, decode_gray, shrink
 from tasks.errors import Failure, ItemError, MissingArtefactError
 from tasks.estimate_forms import EstimateForms
-from tasks.feature_memory import ESTIMATES, features_estimate, peak_bound_bytes
+from tasks.feature_memory import ESTIMATES, any_picture_bound_bytes, features_estimate, peak_bound_bytes
 from tasks.feature_sets import FEATURE_KINDS, FEATURES_VERSION, features_key, publish_feature_set
 from tasks.inputs import checked_photo, read_photo_record
+from tasks.keypoint_density import sampled_keypoints_per_pixel
 from tasks.keypoints import extract
 from tasks.kind import Done, Failed, Kind, Needs, NotReady, Outcome, Payload
 from tasks.old_estimates import OLD_ESTIMATES
@@ -80,8 +81,21 @@ def _extract_one(
     except DecodingError as error:
         return Failed(failure=_failure(payload, store, error))
     with opencv_threads(grant.cpu_threads):
+        density = _density_beyond(grant, image, record, parameters)
+        if density:
+            return Needs(estimate=features_estimate(record, parameters, density))
         publish_feature_set(store, key, extract(image, parameters))
     return Done()
+
+
+def _density_beyond(
+    grant: Grant, image: DetectionImage, record: PhotoRecord, parameters: FeatureParameters
+) -> float | None:
+    """Return how full of keypoints a picture is, where that takes more than the grant."""
+    if grant.memory_bytes >= any_picture_bound_bytes(record, parameters):
+        return None
+    density = sampled_keypoints_per_pixel(image.pixels, parameters.extractor)
+    return density if grant.memory_bytes < peak_bound_bytes(record, parameters, density) else None
 
 
 def _detection_image(

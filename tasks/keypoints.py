@@ -75,10 +75,9 @@ def root(descriptors: NDArray[np.float32]) -> NDArray[np.uint8]:
     return scaled
 
 
-def _sift(pixels: Gray, max_features: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    # Two passes, because OpenCV's own limit keeps the strongest responses,
-    # and describing all would cost memory without bound.
-    detector = cv2.SIFT.create(
+def sift_detector() -> cv2.SIFT:
+    """Return the detector that finds all keypoints, however many."""
+    return cv2.SIFT.create(
         nfeatures=0,
         nOctaveLayers=SIFT_OCTAVE_LAYERS,
         contrastThreshold=SIFT_CONTRAST_THRESHOLD,
@@ -86,6 +85,12 @@ def _sift(pixels: Gray, max_features: int) -> tuple[NDArray[np.float32], NDArray
         sigma=SIFT_SIGMA_PX,
         enable_precise_upscale=True,
     )
+
+
+def _sift(pixels: Gray, max_features: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    # Two passes, because OpenCV's own limit keeps the strongest responses,
+    # and describing all would cost memory without bound.
+    detector = sift_detector()
     found = _found(detector.detect(pixels, None))
     x, y, size, angle, response = found.fields.T
     kept = np.lexsort((angle, y, x, -response, -size))[:max_features]

@@ -158,6 +158,29 @@ def test_the_frozen_sift_figure_ends_near_4_7_megapixels(megapixels: float, *, i
     assert (estimate == ESTIMATES["sift"]) == is_frozen
 
 
+@pytest.mark.parametrize(
+    ("extractor", "density", "measured_bytes_per_pixel"),
+    [("sift", 0.8815, 328.1), ("sift", 0.4829, 292.9), ("sift", 0.6351, 315.5), ("orb", 0.25, 36.7)],
+)
+def test_the_bound_follows_measured_densities(
+    extractor: Extractor, density: float, measured_bytes_per_pixel: float
+) -> None:
+    """Pictures of nothing but keypoints are covered on twelve threads, with less than a sixth to spare."""
+    parameters = FeatureParameters(extractor=extractor, max_image_size_px=65_535)
+    bound_bytes = peak_bound_bytes(record(12_000, 8_000), parameters, density)
+    needed_bytes = measured_bytes_per_pixel * 96e6
+
+    assert needed_bytes <= bound_bytes < 1.17 * needed_bytes
+
+
+def test_a_picture_of_usual_density_is_charged_by_its_header() -> None:
+    """Up to 0.04 keypoints per pixel nothing is added; above, 128 bytes for each."""
+    photo, parameters = record(8_000, 6_000), FeatureParameters(extractor="sift")
+    bounds = [peak_bound_bytes(photo, parameters, density) for density in (0.0, 0.04, 0.041)]
+
+    assert bounds[0] == bounds[1] < bounds[2]
+
+
 def test_shrinking_limits_the_bound() -> None:
     """At 3200 pixels a photo of 100 megapixels needs no more for SIFT than one of 10 does."""
     huge, large = record(12_000, 8_000), record(3_840, 2_560)

@@ -12,9 +12,11 @@ from tasks.errors import Reason
 from tasks.feature_memory import features_estimate, peak_bound_bytes
 from tasks.feature_sets import FEATURE_KINDS, FeatureSet, features_key, read_feature_set
 from tasks.features import KINDS, FeaturePayload
+from tasks.keypoint_density import sampled_keypoints_per_pixel
 from tasks.kind import Done, Failed, Needs, NotReady, Outcome
 from tasks.parameters import Extractor, FeatureParameters
 from tasks.store import Store
+from tests.unit.tasks.keypoint_patterns import dots
 from tests.unit.tasks.photo_builders import encoded, photo_in_store, store_at, textured
 
 EXTRACTORS = tuple(FEATURE_KINDS)
@@ -76,6 +78,23 @@ def test_a_grant_below_the_bound_is_answered_with_what_is_needed(tmp_path: Path,
     (outcome,) = run("sift", [photo], store, memory_bytes=bound_bytes - missing_bytes)
 
     assert outcome == (Needs(estimate=features_estimate(record, parameters)) if missing_bytes else Done())
+
+
+@pytest.mark.parametrize("missing_bytes", [0, 1])
+def test_a_picture_full_of_keypoints_is_answered_with_what_it_needs(
+    tmp_path: Path, missing_bytes: int
+) -> None:
+    """What its header does not tell is found before the keypoints are sought."""
+    store, pixels = store_at(tmp_path), dots(400, 6)
+    photo = photo_in_store(store, tmp_path, encoded(pixels, "PNG"))
+    record, parameters = store.photo_record(photo), FeatureParameters(extractor="sift")
+    density = sampled_keypoints_per_pixel(pixels, "sift")
+    needed_bytes = peak_bound_bytes(record, parameters, density)
+    (outcome,) = run("sift", [photo], store, memory_bytes=needed_bytes - missing_bytes)
+
+    assert needed_bytes > peak_bound_bytes(record, parameters)
+    needs = Needs(estimate=features_estimate(record, parameters, density))
+    assert outcome == (needs if missing_bytes else Done())
 
 
 def test_a_photo_that_only_decoding_shows_damaged_fails_by_its_name(tmp_path: Path) -> None:
