@@ -60,6 +60,17 @@ def list_cards() -> list[DrmCard]:
     return sorted(cards, key=lambda card: card.index)
 
 
+def is_absent(path: Path) -> bool:
+    """Tell whether a sysfs file is not there; one that cannot be reached may be."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # Fails closed: its reading will be unknown.
+        return False
+    return False
+
+
 def read_amount(path: Path) -> int | None:
     """Return the number that a sysfs file holds; None where it cannot be read or is no such number."""
     text = _text(path)

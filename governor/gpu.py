@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from governor import drm, nvml
-from governor.drm import DrmCard, read_amount
+from governor.drm import DrmCard, is_absent, read_amount
 from governor.model import Gpu
 
 _AMD, _INTEL, _NVIDIA = 0x1002, 0x8086, 0x10DE
@@ -54,7 +54,8 @@ def find_gpu(
     try:
         cards = list_cards()
     except (ImportError, OSError) as error:
-        return GpuFinding(gpu=None, note=f"the machine's graphics cards cannot be listed: {error}")
+        note = f"graphics cards cannot be listed: {error} (it takes pyudev and the system's libudev)"
+        return GpuFinding(gpu=None, note=note)
     computing = [card for card in cards if _can_compute(card)]
     if not computing:
         return GpuFinding(gpu=None, note="the machine has no graphics card that can compute")
@@ -69,11 +70,11 @@ def _can_compute(card: DrmCard) -> bool:
 
 
 def _finding(card: DrmCard, machine_memory_bytes: int) -> GpuFinding:
-    if not (card.folder / _VRAM_TOTAL).exists():
+    if is_absent(card.folder / _VRAM_TOTAL):
         return _nvidia(card) if card.vendor_id == _NVIDIA else _unified(card)
     total_bytes = read_amount(card.folder / _VRAM_TOTAL)
     if total_bytes is None:
-        return _of_unknown_memory(card, f"{card.folder / _VRAM_TOTAL} holds no number")
+        return _of_unknown_memory(card, f"there is no number to be read in {card.folder / _VRAM_TOTAL}")
     if total_bytes == 0 or _is_apu(card, total_bytes, machine_memory_bytes):
         return _unified(card)
     return _dedicated(card, total_bytes, lambda: read_amount(card.folder / _VRAM_USED))
