@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from governor.cgroups import find_limits
 from governor.errors import SnapshotError
 from governor.snapshot import capture_snapshot
 from tests.unit.governor.builders import GIB, MEMINFO, a_proc
+from tests.unit.governor.cgroup_trees import a_v2_tree, pressure, v2_memory
 
 
 def test_a_snapshot_holds_all_readings(tmp_path: Path) -> None:
@@ -92,3 +94,46 @@ def test_the_time_is_taken_after_the_mandatory_reading(tmp_path: Path) -> None:
 
     assert (snapshot.captured_at_ns, snapshot.memory_available_bytes) == (5, 10 * GIB)
     assert snapshot.cpu_psi_percent is None
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "available_bytes"),
+    [(11 * GIB - 1, 10 * GIB - 1), (11 * GIB, 10 * GIB), (20 * GIB, 10 * GIB)],
+)
+def test_a_limit_lowers_what_is_available(tmp_path: Path, limit_bytes: int, available_bytes: int) -> None:
+    """The least of the machine's and what each limit leaves; never more than the machine has."""
+    limits = find_limits(a_v2_tree(tmp_path / "limits", {"": v2_memory(limit_bytes, GIB)}))
+    snapshot = capture_snapshot(a_proc(tmp_path / "proc"), lambda: 0, limits=limits)
+
+    assert snapshot.memory_available_bytes == available_bytes
+
+
+def test_a_limit_that_cannot_be_read_is_no_snapshot(tmp_path: Path) -> None:
+    """As with the machine's own memory."""
+    limits = find_limits(a_v2_tree(tmp_path / "limits", {"": v2_memory(GIB)}))
+    (tmp_path / "limits" / "cgroup" / "memory.current").unlink()
+
+    with pytest.raises(SnapshotError, match=r"memory\.current"):
+        capture_snapshot(a_proc(tmp_path / "proc"), lambda: 0, limits=limits)
+
+
+@pytest.mark.parametrize(("own_percent", "percent"), [(12.49, 12.5), (12.51, 12.51), (None, 12.5)])
+def test_the_larger_pressure_counts(tmp_path: Path, own_percent: float | None, percent: float) -> None:
+    """That of the machine, or that of the own cgroup; an unknown one does not hide the other."""
+    files = {"cgroup.type": "domain\n"}
+    if own_percent is not None:
+        files["cpu.pressure"] = pressure(own_percent)
+    limits = find_limits(a_v2_tree(tmp_path / "limits", {"": files}))
+    snapshot = capture_snapshot(a_proc(tmp_path / "proc"), lambda: 0, limits=limits)
+
+    assert snapshot.cpu_psi_percent == percent
+
+
+def test_the_own_pressure_is_enough(tmp_path: Path) -> None:
+    """Some runtimes hide the machine's."""
+    limits = find_limits(
+        a_v2_tree(tmp_path / "limits", {"": {"cgroup.type": "domain\n", "io.pressure": pressure(3)}})
+    )
+    snapshot = capture_snapshot(a_proc(tmp_path / "proc", pressure_io=None), lambda: 0, limits=limits)
+
+    assert snapshot.io_psi_percent == 3
