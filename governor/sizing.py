@@ -25,26 +25,18 @@ class _Bounds:
         return min(self.memory, self.history, self.pressure, self.share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Size:
-    batch: int
-    cpu_threads: int
-    gpu_slots: int
-    io_slots: int
-
-
 def size(case: Case) -> Decision:
     """Grant the largest batch that every rule allows, or say what it waits for."""
     cap = case.pressure.growth_cap
     if cap is not None and cap < case.min_batch:
         detail = f"the smallest batch is {case.min_batch}, at most {cap} after memory pressure"
-        return _decision(case, Verdict.WAIT, DecisionReason.PRESSURE_CAP, detail)
+        return _wait(case, DecisionReason.PRESSURE_CAP, detail)
     memory = _memory_bound(case)
     if memory < case.min_batch:
-        return _decision(case, Verdict.WAIT, DecisionReason.INSUFFICIENT_MEMORY, _shortage(case))
+        return _wait(case, DecisionReason.INSUFFICIENT_MEMORY, _shortage(case))
     busy = _busy(case)
     if busy is not None:
-        return _decision(case, Verdict.WAIT, DecisionReason.SLOTS_BUSY, busy)
+        return _wait(case, DecisionReason.SLOTS_BUSY, busy)
     return _grant(case, _bounds(case, memory))
 
 
@@ -85,23 +77,23 @@ def _share_bound(case: Case) -> int:
 
 
 def _grant(case: Case, bounds: _Bounds) -> Decision:
-    estimate = case.request.estimate
-    granted = _Size(
-        batch=bounds.batch,
-        cpu_threads=_threads(case, bounds.batch),
-        gpu_slots=min(estimate.gpu_slots, case.free.gpu_slots),
-        io_slots=min(estimate.io_slots, case.free.io_slots),
+    batch, charge, free = bounds.batch, case.charge, case.free
+    cpu_threads = _threads(case, batch)
+    shortage = _shortage_reason(case, bounds, cpu_threads)
+    needed_bytes = charge.memory.bytes_for(batch)
+    return Decision(
+        verdict=Verdict.START if shortage is None else Verdict.REDUCE,
+        reason=shortage or _start_reason(case, bounds, cpu_threads),
+        detail=grant_line(batch, cpu_threads, needed_bytes, free.memory_bytes),
+        batch=batch,
+        cpu_threads=cpu_threads,
+        gpu_slots=min(case.request.estimate.gpu_slots, free.gpu_slots),
+        io_slots=min(case.request.estimate.io_slots, free.io_slots),
+        needed_memory_bytes=needed_bytes,
+        available_memory_bytes=free.memory_bytes,
+        needed_gpu_memory_bytes=charge.gpu_memory.bytes_for(batch),
+        available_gpu_memory_bytes=free.gpu_memory_bytes,
     )
-    shortage = _shortage_reason(case, bounds, granted)
-    verdict = Verdict.START if shortage is None else Verdict.REDUCE
-    reason = shortage or _start_reason(case, bounds, granted)
-    detail = grant_line(
-        granted.batch,
-        granted.cpu_threads,
-        case.charge.memory.bytes_for(granted.batch),
-        case.free.memory_bytes,
-    )
-    return _decision(case, verdict, reason, detail, granted)
 
 
 def _threads(case: Case, batch: int) -> int:
@@ -127,24 +119,25 @@ def _batches_alike(case: Case, batch: int) -> int:
     return max(1, min(alike, free.cpu_threads))
 
 
-def _shortage_reason(case: Case, bounds: _Bounds, granted: _Size) -> DecisionReason | None:
+def _shortage_reason(case: Case, bounds: _Bounds, cpu_threads: int) -> DecisionReason | None:
     """Tell what was short of the wish; lowered by history, pressure or sharing alone is None."""
-    estimate = case.request.estimate
+    estimate, free = case.request.estimate, case.free
     if bounds.memory < case.max_batch and bounds.batch < _bounds(case, memory=case.max_batch).batch:
         return DecisionReason.LIMITED_BY_MEMORY
-    if granted.cpu_threads == case.free.cpu_threads < estimate.cpu_threads:
+    if cpu_threads == free.cpu_threads < estimate.cpu_threads:
         return DecisionReason.LIMITED_BY_THREADS
-    if granted.gpu_slots < estimate.gpu_slots or granted.io_slots < estimate.io_slots:
+    if free.gpu_slots < estimate.gpu_slots or free.io_slots < estimate.io_slots:
         return DecisionReason.LIMITED_BY_SLOTS
     return None
 
 
-def _start_reason(case: Case, bounds: _Bounds, granted: _Size) -> DecisionReason:
-    if granted.batch < case.max_batch and bounds.pressure == granted.batch:
+def _start_reason(case: Case, bounds: _Bounds, cpu_threads: int) -> DecisionReason:
+    batch, max_batch = bounds.batch, case.max_batch
+    if batch < max_batch and bounds.pressure == batch:
         return DecisionReason.LIMITED_BY_PRESSURE
-    if granted.batch < case.max_batch and bounds.history == granted.batch:
+    if batch < max_batch and bounds.history == batch:
         return DecisionReason.LIMITED_BY_HISTORY
-    if granted.batch < case.max_batch or granted.cpu_threads < case.request.estimate.cpu_threads:
+    if batch < max_batch or cpu_threads < case.request.estimate.cpu_threads:
         return DecisionReason.LIMITED_BY_SHARING
     return DecisionReason.IN_FULL
 
@@ -173,21 +166,14 @@ def _shortage(case: Case) -> str:
     )
 
 
-def _decision(
-    case: Case, verdict: Verdict, reason: DecisionReason, detail: str, granted: _Size | None = None
-) -> Decision:
-    batch = case.min_batch if granted is None else granted.batch
+def _wait(case: Case, reason: DecisionReason, detail: str) -> Decision:
     return Decision(
-        verdict=verdict,
+        verdict=Verdict.WAIT,
         reason=reason,
         detail=detail,
-        batch=0 if granted is None else granted.batch,
-        cpu_threads=0 if granted is None else granted.cpu_threads,
-        gpu_slots=0 if granted is None else granted.gpu_slots,
-        io_slots=0 if granted is None else granted.io_slots,
-        needed_memory_bytes=case.charge.memory.bytes_for(batch),
+        needed_memory_bytes=case.charge.memory.bytes_for(case.min_batch),
         available_memory_bytes=case.free.memory_bytes,
-        needed_gpu_memory_bytes=case.charge.gpu_memory.bytes_for(batch),
+        needed_gpu_memory_bytes=case.charge.gpu_memory.bytes_for(case.min_batch),
         available_gpu_memory_bytes=case.free.gpu_memory_bytes,
     )
 
