@@ -19,10 +19,13 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from governor.profile import read_profile
+from governor.cgroups import find_limits
+from governor.errors import ProfileError
+from governor.totals import read_totals
 from worker.partitions import Machine, Partition, free_name, refusal
 from worker.settings import Settings, WrongSettingError
 
+_PROC_ROOT = Path("/proc")
 _SHARED = 0o1777
 """Everybody may add a file, nobody may remove another's."""
 _PLACES = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - the same for every user, unlike TMPDIR
@@ -90,14 +93,33 @@ def _named(settings: Settings, running: list[Partition]) -> Settings:
 
 def _check(settings: Settings, running: list[Partition]) -> None:
     wanted = _partition(settings)
-    machine = Machine(memory_bytes=read_profile().memory_total_bytes, cpus=os.cpu_count() or 1)
-    if reason := refusal(machine, running, wanted):
+    if reason := refusal(_machine(), running, wanted):
         raise WrongSettingError(reason)
     if any((other.name, other.queue) == (wanted.name, wanted.queue) for other in running):
         raise WrongSettingError(
             f"a worker called `{wanted.name}` already serves this queue on this machine; "
             "give this one another --name, or none"
         )
+
+
+def _machine() -> Machine:
+    """Return what the workers of this lock folder share.
+
+    Of the CPUs all count, not those that this process may run on: another
+    worker may have been given the others. A quota is shared by all below it.
+    """
+    try:
+        limits = find_limits(_PROC_ROOT)
+        totals = read_totals(_PROC_ROOT, limits)
+    except ProfileError as error:
+        raise WrongSettingError(str(error)) from error
+    cpus, quota_cpus = os.cpu_count() or 1, limits.quota_cpus
+    return Machine(
+        memory_bytes=totals.memory_bytes,
+        cpus=cpus if quota_cpus is None else min(cpus, quota_cpus),
+        memory_limited_by=None if totals.memory_limit is None else totals.memory_limit.owner,
+        has_cpu_quota=quota_cpus is not None and quota_cpus < cpus,
+    )
 
 
 def _partition(settings: Settings) -> Partition:

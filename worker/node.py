@@ -12,12 +12,13 @@ from typing import Any
 
 from governor import policy as policies
 from governor.cgroups import find_limits
+from governor.errors import ProfileError
 from governor.governor import Governor
 from governor.gpu import GpuFinding, find_gpu
 from governor.model import Decision, Snapshot
 from governor.profile import read_profile
 from governor.snapshot import capture_snapshot
-from governor.totals import read_totals
+from governor.totals import Totals, read_totals
 from tasks.catalog import load_kinds
 from worker.logs import get_logger
 from worker.settings import Settings, WrongSettingError
@@ -106,17 +107,30 @@ class Node:
 
 
 def check_partition(settings: Settings) -> None:
-    """Check that this machine, or the partition asked for, leaves anything for jobs.
+    """Check that this machine, its limits or the partition asked for leave anything for jobs.
 
     Raises:
-        WrongSettingError: it does not; the text says what is too small.
+        WrongSettingError: they do not; the text says what is too small, and what to raise.
     """
-    profile = read_profile(
-        partition_memory_bytes=settings.memory_bytes, partition_cpus=settings.cpus, proc_root=_PROC_ROOT
-    )
+    try:
+        limits = find_limits(_PROC_ROOT)
+        totals = read_totals(_PROC_ROOT, limits)
+        profile = read_profile(settings.memory_bytes, settings.cpus, _PROC_ROOT, limits=limits)
+    except ProfileError as error:
+        raise WrongSettingError(str(error)) from error
     violated = policies.violations(policies.named(policies.PolicyName(settings.profile), profile), profile)
     if violated:
-        raise WrongSettingError(f"{violated[0]}; raise --memory or leave it out")
+        raise WrongSettingError(f"{violated[0]}; {_cure(settings, totals)}")
+
+
+def _cure(settings: Settings, totals: Totals) -> str:
+    """Return what to raise: the smallest of what bounds the node."""
+    if settings.memory_bytes is not None and settings.memory_bytes < totals.memory_bytes:
+        return "raise --memory or leave it out"
+    if totals.memory_limit is not None:
+        limit = totals.memory_limit
+        return f"raise the limit of {limit.owner}, which is {limit.limit_bytes // 2**20} MiB"
+    return "use a machine with more memory"
 
 
 def _report(found: GpuFinding) -> None:

@@ -16,10 +16,19 @@ _LEAST_TOLD_BYTES = _GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What there is to share."""
+    """What there is to share: the machine, or what limits leave of it."""
 
     memory_bytes: int
     cpus: int
+    memory_limited_by: str | None = None
+    """Whose limit the memory is, e.g. "this container"; None: it is all that is fitted."""
+    has_cpu_quota: bool = False
+
+    def described(self) -> str:
+        """Return e.g. "2 GiB by the limit of this container, 4 CPUs"."""
+        owner = "" if self.memory_limited_by is None else f" by the limit of {self.memory_limited_by}"
+        quota = " by quota" if self.has_cpu_quota else ""
+        return f"{_memory(self.memory_bytes)}{owner}, {self.cpus} CPU{'s' * (self.cpus > 1)}{quota}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +50,7 @@ def refusal(machine: Machine, running: Sequence[Partition], wanted: Partition) -
     if fits or not running:
         # The first one fits always: a partition beyond the machine is lowered to it.
         return None
-    what = f"this machine ({_memory(machine.memory_bytes)}, {machine.cpus} CPUs) already has "
+    what = f"this machine ({machine.described()}) already has "
     what += _and([f"worker `{other.name}` ({_part(machine, other)})" for other in running])
     what += f", and another ({_part(machine, wanted)}) does not fit beside it"
     return f"{what}; {_cure(machine, len(running), memory_left_bytes, cpus_left)}"

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from governor.profile import read_profile
+from tests.unit.governor.builders import GIB, a_proc
+from tests.unit.governor.cgroup_trees import a_v2_tree, v2_memory
 from worker import machine
 from worker.machine import check_room, default_lock_folder, take_place
 from worker.partitions import Partition
@@ -90,6 +92,32 @@ def test_partitions_of_one_machine_run_side_by_side(folder: Path, monkeypatch: p
 
     with pytest.raises(WrongSettingError, match="does not fit"):
         take_place(small(folder))
+
+
+def test_limits_are_what_the_workers_of_a_container_share(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 16 GiB and 8 CPUs it has 4 GiB and 3: two halves fit, and a third worker is told why it does not."""
+    a_proc(tmp_path / "proc")
+    levels = {"": v2_memory(4 * GIB) | {"cpu.max": "300000 100000\n"}}
+    monkeypatch.setattr(machine, "_PROC_ROOT", a_v2_tree(tmp_path, levels))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    for _ in range(2):
+        take_place(settings(folder, memory_bytes=2 * GIB, cpus=1))
+
+    with pytest.raises(WrongSettingError, match=r"4 GiB by the limit of this container, 3 CPUs by quota"):
+        take_place(settings(folder, memory_bytes=GIB, cpus=1))
+
+
+def test_without_a_readable_limit_no_worker_starts(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory fails closed."""
+    a_proc(tmp_path / "proc")
+    monkeypatch.setattr(machine, "_PROC_ROOT", a_v2_tree(tmp_path, {"": v2_memory("lots")}))
+
+    with pytest.raises(WrongSettingError, match="cannot read the memory limit"):
+        take_place(settings(folder))
 
 
 def test_names_that_nobody_chose_differ(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

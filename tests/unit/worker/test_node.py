@@ -1,8 +1,13 @@
 """What a node may use of its machine, and what it tells of what it cannot take."""
 
+from pathlib import Path
+
 import pytest
 
 from governor.model import Decision, DecisionReason, Verdict
+from tests.unit.governor.builders import MEMINFO, a_proc
+from tests.unit.governor.cgroup_trees import a_v2_tree, v2_memory
+from worker import node
 from worker.node import Node, check_partition
 from worker.settings import Settings, WrongSettingError
 
@@ -21,6 +26,44 @@ def test_a_partition_must_leave_something_for_jobs(mib: int, *, is_enough: bool)
             check_partition(settings)
 
 
+@pytest.mark.parametrize(
+    ("partition_mib", "cure"),
+    [
+        (None, "raise the limit of this container, which is 400 MiB"),
+        (400, "raise the limit of this container, which is 400 MiB"),
+        (399, "raise --memory or leave it out"),
+    ],
+)
+def test_what_is_too_small_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_mib: int | None, cure: str
+) -> None:
+    """A larger --memory would not help in a container that has no more."""
+    a_proc(tmp_path / "proc")
+    monkeypatch.setattr(node, "_PROC_ROOT", a_v2_tree(tmp_path, {"": v2_memory(400 * MIB)}))
+    memory_bytes = None if partition_mib is None else partition_mib * MIB
+
+    with pytest.raises(WrongSettingError, match=cure):
+        check_partition(Settings(memory_bytes=memory_bytes, profile="dedicated"))
+
+
+def test_a_machine_that_is_too_small_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to raise."""
+    meminfo = MEMINFO.replace("16777216", "524288")
+    monkeypatch.setattr(node, "_PROC_ROOT", a_proc(tmp_path / "proc", meminfo=meminfo))
+
+    with pytest.raises(WrongSettingError, match="use a machine with more memory"):
+        check_partition(Settings(profile="dedicated"))
+
+
+def test_a_limit_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sentence, without a traceback."""
+    a_proc(tmp_path / "proc")
+    monkeypatch.setattr(node, "_PROC_ROOT", a_v2_tree(tmp_path, {"": v2_memory("lots")}))
+
+    with pytest.raises(WrongSettingError, match="cannot read the memory limit"):
+        check_partition(Settings(profile="dedicated"))
+
+
 def _refusal(needed_bytes: int | None) -> Decision:
     reason = DecisionReason.IMPOSSIBLE_ON_NODE
     return Decision(verdict=Verdict.REJECT, reason=reason, detail="", needed_memory_bytes=needed_bytes)
@@ -29,9 +72,9 @@ def _refusal(needed_bytes: int | None) -> Decision:
 @pytest.mark.parametrize(("needed_mib", "option"), [(768, "1024MiB"), (769, "1088MiB")])
 def test_the_partition_that_would_do_is_told(needed_mib: int, option: str) -> None:
     """Interactive keeps a quarter: three quarters of 1 GiB are 768 MiB."""
-    node = Node(Settings(memory_bytes=640 * MIB, profile="interactive"))
+    small = Node(Settings(memory_bytes=640 * MIB, profile="interactive"))
 
-    assert node.memory_option_for(_refusal(needed_mib * MIB)) == option
+    assert small.memory_option_for(_refusal(needed_mib * MIB)) == option
 
 
 def test_without_a_partition_or_a_machine_that_large_no_option_is_told() -> None:

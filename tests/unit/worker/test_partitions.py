@@ -1,5 +1,6 @@
 """Workers share a machine only where their partitions add up to it at most."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,6 +63,22 @@ def test_a_second_whole_worker_is_told_how_both_fit() -> None:
         "this machine (16 GiB, 8 CPUs) already has worker `pc1` (all of it), and another (all of it) does "
         "not fit beside it; start both with --memory and --cpus, e.g. --memory 8GiB --cpus 4 each"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "described"),
+    [
+        ({}, "this machine (16 GiB, 8 CPUs) already"),
+        (
+            {"memory_limited_by": "this container"},
+            "this machine (16 GiB by the limit of this container, 8 CPUs) already",
+        ),
+        ({"has_cpu_quota": True, "cpus": 1}, "this machine (16 GiB, 1 CPU by quota) already"),
+    ],
+)
+def test_a_refusal_names_the_limits(changes: dict[str, Any], described: str) -> None:
+    """Else somebody with 64 GiB would wonder where they are."""
+    assert (refusal(replace(PC, **changes), [part()], part()) or "").startswith(described)
 
 
 def test_where_something_is_left_that_is_told() -> None:
