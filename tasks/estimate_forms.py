@@ -4,7 +4,7 @@ Does not hold the forms of former times (:mod:`tasks.old_estimates`).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from governor.model import Estimate
 
@@ -42,12 +42,20 @@ class _Form:
         return f"{'at least ' if self._may_be_more(name) else ''}{getattr(self.estimate, name)}"
 
 
-def normalised(sent: Estimate, current: Estimate, forms: EstimateForms) -> Estimate | None:
-    """Return the estimate that an explicit one stands for; None where it is none of the forms."""
-    if sent in forms.old:
+def normalised(
+    sent: Estimate, current: Estimate, forms: EstimateForms, *, is_moved: bool = False
+) -> Estimate | None:
+    """Return the estimate that an explicit one stands for; None where it is none of the forms.
+
+    ``is_moved``: a node wrote it, to give an item more memory. Then every form
+    is a floor, so that even a forged one can do no more than ask for more RAM.
+    """
+    if sent in forms.old and not is_moved:
         return current
-    is_accepted = any(not form.differing(sent) for form in _forms(current, forms))
-    return sent if is_accepted else None
+    accepted = _forms(current, forms)
+    if is_moved:
+        accepted = (replace(form, is_floor=True) for form in accepted)
+    return sent if any(not form.differing(sent) for form in accepted) else None
 
 
 def difference(sent: Estimate, current: Estimate, forms: EstimateForms) -> str:

@@ -122,6 +122,9 @@ class Kind:
     """Imports the kind's libraries and does one tiny product, so that a child's
     baseline memory includes them."""
 
-    def estimate_for(self, sent: Estimate) -> Estimate | None:
-        """Return the estimate that a message's own stands for; None where it is of no accepted form."""
-        return sent if self.forms is None else normalised(sent, self.estimate, self.forms)
+    def estimate_for(self, sent: Estimate, *, is_moved: bool = False) -> Estimate | None:
+        """Return the estimate that a message's own stands for; None where it is of no accepted form.
+
+        ``is_moved``: not its sender wrote it, but a node that gave the item more memory.
+        """
+        return sent if self.forms is None else normalised(sent, self.estimate, self.forms, is_moved=is_moved)

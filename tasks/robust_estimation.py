@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.allocation_failures import is_allocation_failure
 from tasks.parameters import VerificationParameters
 
 Points = NDArray[np.float64]
@@ -79,7 +80,9 @@ def _estimate(
 ) -> ModelEstimate | None:
     try:
         matrix, inliers = function(left, right, *args, **kwargs)
-    except cv2.error:
+    except cv2.error as error:
+        if is_allocation_failure(error):
+            raise
         # Degenerate points (all equal, on a line) make some estimators raise instead of failing.
         return None
     if matrix is None or matrix.shape != (3, 3) or not np.isfinite(matrix).all() or not matrix.any():

@@ -10,9 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tasks.allocation_failures import is_allocation_failure
 from tasks.errors import Failure, Reason, StoreError
 from tasks.kind import Done, Elsewhere, Failed, Kind, Needs, NotReady, Outcome, Payload
 from tasks.store import Store
+from worker.deaths import Ending
 from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest
 from worker.logs import get_logger
@@ -27,10 +29,10 @@ Emit = Callable[[int, dict[str, Any]], None]
 class BatchRunner:
     """Runs batches one after the other in one child."""
 
-    def __init__(self, kinds: dict[str, Kind], store: Store) -> None:
+    def __init__(self, kinds: dict[str, Kind], store: Store, meter: MemoryMeter | None = None) -> None:
         self._kinds = kinds
         self._store = store
-        self._meter = MemoryMeter()
+        self._meter = meter or MemoryMeter()
         self._warm: set[str] = set()
 
     def run(self, request: BatchRequest, emit: Emit) -> BatchReport:
@@ -82,7 +84,7 @@ class BatchRunner:
                 recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
         except Exception as error:  # the task boundary: a bug costs one item, not the node
             cause = error
-            if not isinstance(error, (StoreError, MemoryError)):
+            if not isinstance(error, StoreError) and not is_allocation_failure(error):
                 log.exception("job_raised", kind=kind.name)
         if unfinished:
             self._blame(request, unfinished[0], cause, emit)
@@ -93,10 +95,20 @@ class BatchRunner:
         match cause:
             case StoreError():
                 emit(index, _transient(cause))
-            case MemoryError():
-                emit(index, {"action": "suspect", "cause": "the job ran out of memory"})
+            case _ if is_allocation_failure(cause):
+                emit(index, self._out_of_memory(cause))
             case _:
                 self._publish(request, index, _internal_error(cause, _name(request, index)), emit)
+
+    def _out_of_memory(self, cause: Exception) -> dict[str, Any]:
+        """Tell of memory that was asked for and refused: no fault of the item, it runs again with more."""
+        log.warning("allocation_failed", error=f"{type(cause).__name__}: {cause}")
+        return {
+            "action": "suspect",
+            "ending": Ending.ALLOCATION_FAILED,
+            "cause": "the job ran out of memory",
+            "peak_bytes": self._meter.peak_bytes() or None,
+        }
 
     def _publish(self, request: BatchRequest, index: int, outcome: Outcome, emit: Emit) -> None:
         """Record a failure in the project's store, then tell the main process."""

@@ -16,14 +16,19 @@ from tasks.catalog import load_kinds
 from tasks.store import Store
 from worker.batch import BatchRunner
 from worker.frames import BatchReport, BatchRequest, encode
-from worker.process import die_with_parent, volunteer_for_the_oom_killer
+from worker.memory_meter import MemoryMeter
+from worker.process import Note, die_with_parent, volunteer_for_the_oom_killer
 from worker.settings import Settings
 
 
-def serve(channel: socket.socket, settings: Settings, parent_pid: int) -> None:
-    """Run the batches that arrive on the channel, one after the other; returns when it closes."""
+def serve(channel: socket.socket, settings: Settings, parent_pid: int, start: Note) -> None:
+    """Run the batches that arrive on the channel, one after the other; returns when it closes.
+
+    ``start`` is told the resident bytes of this process before each batch.
+    """
     _settle_in(parent_pid)
-    runner = BatchRunner(load_kinds(settings.kind_modules), Store(settings.store, settings.import_roots))
+    kinds, store = load_kinds(settings.kind_modules), Store(settings.store, settings.import_roots)
+    runner = BatchRunner(kinds, store, MemoryMeter(start.write))
     for line in channel.makefile("rb"):
         request = BatchRequest.from_line(line)
         answer = Answer(channel.sendall, request)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from governor.model import Estimate
 from tasks.kind import Kind
 from worker import keys
+from worker.estimates import admitted_estimate, parsed_estimate
 
 BEST_EFFORT = 6
 """kombu priority of the class best effort."""
@@ -31,7 +32,8 @@ class Head:
     estimate_text: str
     """As a claim compares it; empty = the kind's default. Bytes that are no UTF-8 are kept as surrogates."""
     mark: str
-    """``ok``, ``solo`` (a suspect: runs alone) or ``bad`` (cannot be read)."""
+    """``ok``, ``solo`` (a suspect: runs alone) or ``bad`` (cannot be read); ``moved`` and ``moved_solo``:
+    the same, under an estimate that a node has written into the message."""
     priority: int
     charged_bytes: int = 0
     """Of a large entry: what it was set aside with, which finds it again."""
@@ -39,6 +41,8 @@ class Head:
     """Tells this message from the next one like it."""
     project: str = ""
     """What the message's header says; empty for a job without a project."""
+    is_drained_for: bool = False
+    """A large entry that a node makes room for: claimed as itself, not as the largest that fits."""
 
     @property
     def estimate_bytes(self) -> bytes:
@@ -51,22 +55,17 @@ class Head:
         What is admitted may differ from what is written (an old form): a claim
         goes on comparing the text.
         """
-        if not self.estimate_text:
-            return kind.estimate
-        sent = self.sent_estimate()
-        return None if sent is None else kind.estimate_for(sent)
+        is_moved = self.mark in {"moved", "moved_solo"}
+        return admitted_estimate(kind, self.estimate_text, is_moved=is_moved)
 
     @property
     def runs_alone(self) -> bool:
         """Tell whether what is behind it is not alike: a large entry, or a suspect."""
-        return self.is_large or self.mark == "solo"
+        return self.is_large or self.mark in {"solo", "moved_solo"}
 
     def sent_estimate(self) -> Estimate | None:
         """Return the estimate as it is written, or None where there is none or the text is not one."""
-        try:
-            return Estimate.from_header(self.estimate_text)
-        except ValueError:
-            return None
+        return parsed_estimate(self.estimate_text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +86,15 @@ class Wish:
     """1, 2, 4, 8, ... messages only, the most that are there."""
 
 
-def head_of(kind: str, source: str, is_large: bool, reply: list[bytes]) -> Head:  # noqa: FBT001 - a row of a table
-    """Return a head as the script ``peek`` has told it."""
+def head_of(
+    kind: str,
+    source: str,
+    is_large: bool,  # noqa: FBT001 - a row of a table
+    reply: list[bytes],
+    *,
+    is_drained_for: bool = False,
+) -> Head:
+    """Return a head as the scripts ``peek`` and ``drain`` have told it."""
     count, estimate_text, mark, message_class, charged_bytes, identity, came_from, project = reply
     priority = keys.priority_of_list(came_from.decode())
     if priority == 0 and not message_class:
@@ -106,4 +112,5 @@ def head_of(kind: str, source: str, is_large: bool, reply: list[bytes]) -> Head:
         charged_bytes=int(float(charged_bytes)),
         identity=identity.decode(),
         project=project.decode(errors="surrogateescape"),
+        is_drained_for=is_drained_for,
     )

@@ -5,6 +5,7 @@ here, so that nothing that is computed from an item later can fail over it.
 Does not decide what becomes of it (:mod:`worker.running_batch`).
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +13,14 @@ from typing import Any
 from celery.worker import state
 from kombu.transport import virtual
 
+from governor.model import Estimate
 from tasks.errors import Failure
+from tasks.kind import Kind
 from tasks.store.keys import is_name
 from worker.claim import Claimed
+from worker.deaths import LastEnd
 from worker.envelope import read_call, read_message
+from worker.estimates import admitted_estimate
 from worker.frames import Place
 
 _LONGEST_ARGUMENTS = 256
@@ -76,6 +81,12 @@ class ClaimedItem:
     """How many children have died over it."""
     lost: int = 0
     """How many nodes have died over it."""
+    last_end: LastEnd | None = None
+    """How its last attempt without a result ended."""
+    estimate_text: str = ""
+    """Its own estimate; empty = its kind's default."""
+    has_moved_estimate: bool = False
+    """A node wrote that, not its sender."""
     eta: str | None = None
     request: Any = None
 
@@ -83,6 +94,11 @@ class ClaimedItem:
     def name(self) -> str:
         """Return what messages call this item."""
         return self.place.told_as if self.place else self.job_id
+
+    def estimate(self, kind: Kind) -> Estimate:
+        """Return what one batch of items like this is admitted with."""
+        admitted = admitted_estimate(kind, self.estimate_text, is_moved=self.has_moved_estimate)
+        return kind.estimate if admitted is None else admitted
 
     @property
     def is_cancelled(self) -> bool:
@@ -120,6 +136,8 @@ def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
     history = fields.pop("tiepoint", {})
     if not isinstance(history, dict):
         raise ValueError("the message's history is no object")  # noqa: TRY004 - one error type for all malformed messages
+    _check_optional(history, "estimate", dict)
+    moved = history.get("estimate")
     _check_optional(headers, "shadow", str)
     _check_optional(headers, "eta", str)
     _check_optional(properties, "delivery_info", dict)
@@ -137,6 +155,9 @@ def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
         payload=call[1],
         attempts=_count(history, "attempts"),
         lost=_count(history, "lost"),
+        last_end=_last_end(history),
+        estimate_text=json.dumps(moved) if moved else str(headers.get("estimate") or ""),
+        has_moved_estimate=bool(moved),
     )
 
 
@@ -173,6 +194,12 @@ def _count(history: Mapping[str, Any], name: str) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"the history's {name} is not a count")
     return value
+
+
+def _last_end(history: Mapping[str, Any]) -> LastEnd | None:
+    _check_optional(history, "last_end", dict)
+    remembered = history.get("last_end")
+    return LastEnd.from_history(remembered) if remembered else None
 
 
 def _place(headers: Mapping[str, Any]) -> Place | None:

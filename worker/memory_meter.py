@@ -3,8 +3,8 @@
 What counts is memory that only this process can have: anonymous and shared
 pages. Pages of library files belong to the page cache, are shared by all
 children and can be taken back; a forked child maps them as it first runs the
-code, which is no need of the job. Does not cover GPU memory, nor the peak of a
-batch whose process died.
+code, which is no need of the job. Does not cover GPU memory. The peak of a batch
+whose process died is told by the kernel (:mod:`worker.spawner`).
 """
 
 import ctypes
@@ -23,15 +23,21 @@ RETAINED_LIMIT_BYTES = 32 * 1024 * 1024
 
 
 class MemoryMeter:
-    """Measures batch after batch in one child; for its main thread only."""
+    """Measures batch after batch in one child; for its main thread only.
 
-    def __init__(self) -> None:
-        self._baseline_bytes = self._start_bytes = self._last_bytes = private_bytes()
+    ``on_start`` is told the resident bytes, library pages too, with which each
+    batch starts: whoever hears of the child's death takes them off its peak.
+    """
+
+    def __init__(self, on_start: Callable[[int], None] = lambda _: None) -> None:
+        self._on_start = on_start
+        self._resident_bytes = 0
+        self._baseline_bytes = self._start_bytes = self._last_bytes = self._read()
 
     def grow_baseline(self, before_bytes: int) -> None:
         """Count what was loaded since :func:`private_bytes` gave ``before_bytes`` to the warm child."""
         trim_heap()
-        self._baseline_bytes += max(0, private_bytes() - before_bytes)
+        self._baseline_bytes += max(0, self._read() - before_bytes)
 
     def start(self) -> None:
         """Reset the kernel's peak mark of this process.
@@ -40,6 +46,7 @@ class MemoryMeter:
         need of this batch; admission has seen it as memory in use.
         """
         self._start_bytes = max(self._baseline_bytes, self._last_bytes)
+        self._on_start(self._resident_bytes)
         try:
             _write(_CLEAR_REFS, b"5")
         except OSError:
@@ -53,13 +60,18 @@ class MemoryMeter:
         """
         status = _status()
         peak = status.get("VmHWM", 0) - status.get("RssFile", 0) - self._start_bytes
-        self._last_bytes = _private_bytes(status)
+        self._last_bytes, self._resident_bytes = _private_bytes(status), status.get("VmRSS", 0)
         return peak if peak > NOISE_BYTES else 0
 
     def trim(self) -> None:
         """Give back what the batch has freed, and read what is left."""
         trim_heap()
-        self._last_bytes = private_bytes()
+        self._last_bytes = self._read()
+
+    def _read(self) -> int:
+        status = _status()
+        self._resident_bytes = status.get("VmRSS", 0)
+        return _private_bytes(status)
 
     def retains_too_much(self) -> bool:
         """Tell whether this child kept so much, at the last reading, that it must be replaced."""

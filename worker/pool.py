@@ -11,20 +11,24 @@ import signal
 import socket
 import sys
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from celery.concurrency.base import BasePool
 from celery.exceptions import WorkerTerminate
 
+from worker.deaths import Death, Ending
 from worker.frames import BatchReport, BatchRequest, LineBuffer
 from worker.logs import get_logger
+from worker.memory_kills import EndedChild, KillCounts, MemoryKills
 from worker.node import node_of
-from worker.spawner_link import SpawnerError, SpawnerLink, cause_of_death, received
+from worker.spawner_link import SpawnerError, SpawnerLink, received
 
 log = get_logger(__name__)
 
 _MAX_SPAWNER_FAILURES = 3
+_WITH_THE_SPAWNER = Death(ending=Ending.KILLED, cause="killed with the process that started it")
 
 
 class PoolBatch(Protocol):
@@ -41,7 +45,7 @@ class PoolBatch(Protocol):
     def on_report(self, report: BatchReport) -> None:
         """Tell that the callback is through; nothing more comes unless the child is retired."""
 
-    def on_child_gone(self, cause: str, *, on_request: bool) -> None:
+    def on_child_gone(self, death: Death, *, on_request: bool) -> None:
         """Tell that the child of this batch is dead and reaped; ``on_request``: we had it killed."""
 
     def on_abandoned(self) -> None:
@@ -52,6 +56,8 @@ class PoolBatch(Protocol):
 class _Child:
     serial: int
     channel: socket.socket
+    kills_before: KillCounts
+    """The kernel's counts of memory kills when it was given its last batch."""
     pid: int | None = None
     batch: PoolBatch | None = None
     is_retiring: bool = False
@@ -77,6 +83,7 @@ class GovernedPool(BasePool):
         self._spawner: SpawnerLink | None = None
         self._spawner_failures = 0
         self._is_stopping = False
+        self._kills = MemoryKills.within(self._node.limits)
 
     # -- What Celery calls ------------------------------------------------------------
 
@@ -179,6 +186,7 @@ class GovernedPool(BasePool):
             self._waiting.appendleft(batch)
             return
         child.batch = batch
+        child.kills_before = self._kills.counts()
         batch.on_started(pid)
 
     def _on_channel(self, child: _Child) -> None:
@@ -213,7 +221,11 @@ class GovernedPool(BasePool):
         """Start children until there are as many as the limit says."""
         while self._spawner is not None and not self._is_stopping and len(self._children) < self.limit:
             self._serial += 1
-            child = _Child(serial=self._serial, channel=self._spawner.spawn(self._serial))
+            child = _Child(
+                serial=self._serial,
+                channel=self._spawner.spawn(self._serial),
+                kills_before=self._kills.counts(),
+            )
             self._children[child.serial] = child
             if self._hub is not None:
                 self._hub.add_reader(child.channel.fileno(), self._on_channel, child)
@@ -234,24 +246,29 @@ class GovernedPool(BasePool):
         if frames is None:
             self._replace_spawner()
             return
-        for frame in frames:
+        if frames:
             self._spawner_failures = 0
+        for frame in frames:
             if "spawned" in frame:
                 self._on_spawned(frame["spawned"], frame["pid"])
-            elif "ended" in frame:
-                self._on_ended(frame["ended"], frame["status"])
+        self._on_ended([frame for frame in frames if "ended" in frame])
 
     def _on_spawned(self, serial: int, pid: int) -> None:
         if serial in self._children:
             self._children[serial].pid = pid
             self._assign()
 
-    def _on_ended(self, pid: int, status: int) -> None:
-        child = next((child for child in self._children.values() if child.pid == pid), None)
-        if child is not None:
+    def _on_ended(self, frames: Sequence[dict[str, Any]]) -> None:
+        """Judge the deaths that were heard of together: one kill by the kernel explains one of them."""
+        by_pid = {child.pid: child for child in self._children.values() if child.pid is not None}
+        ended = [(by_pid[frame["ended"]], frame) for frame in frames if frame["ended"] in by_pid]
+        for child, _ in ended:
+            child.is_retiring = True
             self._drain(child)
-            self._remove(child, cause_of_death(status))
-            self._fill()
+        deaths = self._kills.judge([_ended(child, frame) for child, frame in ended])
+        for (child, _), death in zip(ended, deaths, strict=True):
+            self._remove(child, death)
+        self._fill()
 
     def _drain(self, child: _Child) -> None:
         """Take what the child had still sent: those items are done, not suspects."""
@@ -259,14 +276,14 @@ class GovernedPool(BasePool):
             for frame in child.frames.feed(data):
                 self._on_frame(child, frame)
 
-    def _remove(self, child: _Child, cause: str) -> None:
+    def _remove(self, child: _Child, death: Death) -> None:
         self._stop_reading(child.channel.fileno())
         child.channel.close()
         del self._children[child.serial]
         if not child.is_killed_on_request:
-            log.warning("child_ended", pid=child.pid, cause=cause)
+            log.warning("child_ended", pid=child.pid, cause=death.cause, peak_bytes=death.peak_bytes)
         if child.batch is not None:
-            child.batch.on_child_gone(cause, on_request=child.is_killed_on_request)
+            child.batch.on_child_gone(death, on_request=child.is_killed_on_request)
 
     def _replace_spawner(self) -> None:
         """Start over: with the spawner all children are dead."""
@@ -277,7 +294,7 @@ class GovernedPool(BasePool):
             child.is_retiring = True
         for child in tuple(self._children.values()):
             self._drain(child)
-            self._remove(child, "killed with the process that started it")
+            self._remove(child, _WITH_THE_SPAWNER)
         if self._is_stopping:
             return
         if self._spawner_failures >= _MAX_SPAWNER_FAILURES:
@@ -310,3 +327,15 @@ class GovernedPool(BasePool):
                 self._on_channel(channels[fd])
             else:
                 self._on_spawner()
+
+
+def _ended(child: _Child, frame: dict[str, Any]) -> EndedChild:
+    """Return what is known of a dead child; its peak is of the batch that it had, if any."""
+    batch = child.batch
+    return EndedChild(
+        status=frame["status"],
+        is_unasked=not child.is_killed_on_request,
+        before=child.kills_before,
+        reserved_bytes=0 if batch is None else batch.request.grant.memory_bytes,
+        peak_bytes=None if batch is None else frame["peak_bytes"],
+    )

@@ -71,7 +71,8 @@ class Reception:
         with self._boundary(message, kind):
             item = self._read(message, kind)
             if item is not None:
-                self._fail(item, kind, refusals.named(failure, item.name))
+                named = refusals.named(failure, item.name)
+                self._fail(item, kind, refusals.after_memory_kill(named, item.last_end))
 
     def record_failure(self, item: ClaimedItem, failure: Failure) -> None:
         """Write a failure that no child could write into the project's store."""

@@ -7,6 +7,7 @@ from tasks.errors import Failure, Reason
 from tasks.estimate_forms import EstimateForms, difference
 from tasks.kind import Kind
 from worker.claim import Head
+from worker.deaths import LastEnd
 
 _MOST_CHARACTERS = 200
 """Of a text from outside: whoever sends nonsense does not fill the list of dead jobs."""
@@ -19,7 +20,7 @@ def malformed(head: Head, kind: Kind) -> Failure:
     if head.mark == "bad":
         return undecodable(head.kind, "not a task message")
     sent = head.sent_estimate()
-    if sent is not None and kind.forms is not None and kind.estimate_for(sent) is None:
+    if sent is not None and kind.forms is not None and head.estimate(kind) is None:
         return _of_no_form(sent, kind, kind.forms)
     return Failure(
         name=head.kind,
@@ -81,6 +82,17 @@ def too_large(decision: Decision, memory_option: str | None) -> Failure:
         else "Resume the project on a machine with more free memory, or use smaller photos."
     )
     return Failure(name="", reason=Reason.NEEDS_BIGGER_NODE, cause=decision.detail, cure=cure)
+
+
+def after_memory_kill(failure: Failure, last_end: LastEnd | None) -> Failure:
+    """Return the same failure, with its root cause where the item once ran out of memory."""
+    if (
+        failure.reason is not Reason.NEEDS_BIGGER_NODE
+        or last_end is None
+        or not last_end.ending.is_for_memory
+    ):
+        return failure
+    return replace(failure, cause=f"{failure.cause}; before, {last_end.sentence()}")
 
 
 def unknown_task(name: str, task: str, queue: str | None = None) -> Failure:

@@ -18,6 +18,8 @@ from tasks.errors import Failure, Reason
 from tasks.kind import Kind
 from worker import refusals
 from worker.claimed_item import ClaimedItem
+from worker.deaths import Death, Ending, LastEnd
+from worker.estimates import share_of_peak, with_more_memory
 from worker.frames import BatchReport, BatchRequest
 from worker.logs import get_logger
 from worker.settle import Settler, failed_entry, settlement
@@ -28,6 +30,9 @@ log = get_logger(__name__)
 MAX_ATTEMPTS = 3
 _BACK_OFF_MS = (1_000, 5_000)
 """After the first and the second attempt."""
+_NO_RESULT = Death(ending=Ending.NO_RESULT, cause="done without a result")
+_LOOK_AT_THE_LOG = "Look at the worker's log; resume the project to try again."
+_MORE_MEMORY = "Resume the project on a machine with more free memory, or use smaller photos."
 _batch_numbers = count(1)
 """A child talks to one main process only: numbers of this process are enough to tell its batches apart."""
 
@@ -43,6 +48,8 @@ class BatchServices:
     sight: Sight | None = None
     """Who sees which photos; None where no other node will come."""
     on_over: Callable[["RunningBatch"], None]
+    node: str = ""
+    """The node's name, for reports."""
 
 
 class RunningBatch:
@@ -104,7 +111,7 @@ class RunningBatch:
             case "transient":
                 self._back_off(item, outcome["cause"])
             case "suspect":
-                self._suspect(item, outcome["cause"])
+                self._suspect(item, _end_without_death(outcome))
 
     def on_report(self, report: BatchReport) -> None:
         """Record what was measured; give back what the callback did not reach."""
@@ -114,25 +121,29 @@ class RunningBatch:
                 self._give_back(item, "its batch ended before its turn")
             else:
                 # A batch that comes to nothing would come back for ever.
-                self._suspect(item, "done without a result")
+                self._suspect(item, _NO_RESULT)
         self._record(report)
         if not report.retire:
             self._release()
 
-    def on_child_gone(self, cause: str, *, on_request: bool) -> None:
+    def on_child_gone(self, death: Death, *, on_request: bool) -> None:
         """Treat the items in the callback's window as suspects, give the rest back untouched.
 
         Where we had the child killed (a revoked job, a cold shutdown) nobody is suspect.
         """
         window = 0 if on_request else self._kind.window(self.request.grant)
+        open_items = len(self._open)
+        suspects = min(window, open_items)
         for position, index in enumerate(sorted(self._open)):
             item = self._open.pop(index)
             if item.is_cancelled:
                 self._cancel(item)
             elif position < window:
-                self._suspect(item, cause)
+                self._suspect(item, death, suspects)
             else:
                 self._give_back(item, "the process of its batch ended before its turn")
+        if suspects and death.ending.is_for_memory:
+            self._record_overuse(death.peak_bytes or 0, finished=len(self.request.payloads) - open_items)
         self._release()
 
     def on_abandoned(self) -> None:
@@ -184,6 +195,8 @@ class RunningBatch:
         entry = {**settlement(item, "requeue"), "attempts": attempts}
         if estimate is not None:
             entry["estimate"] = estimate
+        if attempts and item.last_end is not None:
+            entry["last_end"] = item.last_end.to_text()
         self._settler.add(entry)
         item.announce_return(why)
 
@@ -235,18 +248,36 @@ class RunningBatch:
         )
         item.announce_return(str(outcome["failure"]["cause"]))
 
-    def _suspect(self, item: ClaimedItem, cause: str) -> None:
-        """Count an attempt; the third is the last."""
+    def _suspect(self, item: ClaimedItem, death: Death, suspects: int = 1) -> None:
+        """Count an attempt, the third is the last; an item whose memory ran out gets more.
+
+        ``suspects`` of the batch were worked on at a time, and share its peak.
+        """
+        item.last_end = LastEnd(
+            ending=death.ending,
+            node=self._services.node,
+            reserved_bytes=self.request.grant.memory_bytes,
+            peak_bytes=death.peak_bytes,
+        )
         if item.attempts + 1 < MAX_ATTEMPTS:
-            log.warning("suspect_given_back", kind=self._kind.name, item=item.name, cause=cause)
-            self._give_back(item, cause, attempts=1)
+            log.warning("suspect_given_back", kind=self._kind.name, item=item.name, cause=death.cause)
+            estimate = self._larger_estimate(item, death, suspects) if death.ending.is_for_memory else None
+            self._give_back(item, death.cause, attempts=1, estimate=estimate)
             return
         self._give_up(
             item,
             Reason.WORKER_LOST,
-            cause=f"{MAX_ATTEMPTS} attempts ended without a result; the last: {cause}",
-            cure="Look at the worker's log; resume the project to try again.",
+            cause=f"{MAX_ATTEMPTS} attempts ended without a result; the last: {death.cause}",
+            cure=_MORE_MEMORY if death.ending.is_for_memory else _LOOK_AT_THE_LOG,
         )
+
+    def _larger_estimate(self, item: ClaimedItem, death: Death, suspects: int) -> str:
+        """Return what an item whose memory ran out is tried again with, alone."""
+        estimate = item.estimate(self._kind)
+        history = self._services.governor.history(self._kind.name)
+        known_bytes = [record.peak_memory_bytes or 0 for record in history]
+        known_bytes.append(share_of_peak(estimate, death.peak_bytes or 0, suspects))
+        return with_more_memory(estimate, known_bytes).to_header()
 
     # -- The batch as a whole ---------------------------------------------------------
 
@@ -280,6 +311,11 @@ class RunningBatch:
                 }
             )
 
+    def _record_overuse(self, peak_bytes: int, *, finished: int) -> None:
+        """Let a batch that died teach, if it is known to have used more than was reserved."""
+        if peak_bytes > self.request.grant.memory_bytes:
+            self._record(BatchReport(peak_bytes=peak_bytes, recorded_items=max(1, finished), retire=False))
+
     def _release(self) -> None:
         if not self._is_over:
             self._is_over = True
@@ -288,6 +324,13 @@ class RunningBatch:
 
     def _elapsed_seconds(self) -> float:
         return (time.monotonic_ns() - self._dispatched_ns) / 1e9
+
+
+def _end_without_death(outcome: dict[str, Any]) -> Death:
+    """Return what a living child tells of an item that it could not finish."""
+    return Death(
+        ending=Ending(outcome["ending"]), cause=outcome["cause"], peak_bytes=outcome.get("peak_bytes")
+    )
 
 
 def _failure(outcome: dict[str, Any]) -> Failure:

@@ -106,6 +106,8 @@ def settlement(item: ClaimedItem, action: str) -> dict[str, Any]:
 def failed_entry(item: ClaimedItem, kind: str, failure: Failure) -> dict[str, Any]:
     """Return the settlement of a failed job, with its report for the list of dead jobs."""
     report = {"kind": kind, "job_id": item.job_id, "attempts": item.attempts, **failure.to_dict()}
+    if item.last_end is not None:
+        report["last_end"] = item.last_end.to_dict()
     if item.place is not None:
         report |= {"project": item.place.project, "stage": item.place.stage, "item": item.place.item}
     return {**settlement(item, "failed"), "report": json.dumps(report)}

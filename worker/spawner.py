@@ -3,7 +3,7 @@
 The main process has threads and connections, and must not fork; this one has
 imported the kinds' libraries (so a new child is there in milliseconds and
 shares their pages) and never runs them. It reports each child's end with its
-wait status. Started by :mod:`worker.pool`; ends with its control socket.
+wait status and its peak memory. Started by :mod:`worker.pool`; ends with its control socket.
 """
 
 import os
@@ -18,10 +18,11 @@ from typing import NoReturn
 from tasks.catalog import load_kinds
 from worker.child import serve
 from worker.frames import LineBuffer, encode
-from worker.process import die_with_parent
+from worker.process import Note, die_with_parent
 from worker.settings import Settings
 
 _MAX_FDS = 64
+_MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 class Spawner:
@@ -31,7 +32,8 @@ class Spawner:
         self._control = control
         self._settings = settings
         self._requests = LineBuffer()
-        self._children: set[int] = set()
+        self._children: dict[int, Note] = {}
+        """By process id; each child notes the resident bytes with which its batch starts."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -62,16 +64,17 @@ class Spawner:
 
     def _spawn(self, serial: int, channel: socket.socket) -> None:
         parent_pid = os.getpid()
+        start = Note()
         pid = os.fork()
         if pid == 0:
-            self._become_child(channel, parent_pid)
+            self._become_child(channel, parent_pid, start)
         channel.close()
         with suppress(OSError):  # The child does the same; whichever comes first.
             os.setpgid(pid, pid)
-        self._children.add(pid)
+        self._children[pid] = start
         self._control.sendall(encode({"spawned": serial, "pid": pid}))
 
-    def _become_child(self, channel: socket.socket, parent_pid: int) -> NoReturn:
+    def _become_child(self, channel: socket.socket, parent_pid: int, start: Note) -> NoReturn:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -79,7 +82,7 @@ class Spawner:
             self._control.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-            serve(channel, self._settings, parent_pid)
+            serve(channel, self._settings, parent_pid, start)
             status = 0
         except BaseException:  # noqa: BLE001 - the end of this process, told before it ends
             traceback.print_exc()
@@ -89,10 +92,25 @@ class Spawner:
 
     def _report_ended_children(self) -> None:
         for pid in tuple(self._children):
-            ended, status = os.waitpid(pid, os.WNOHANG)
+            ended, status, usage = os.wait4(pid, os.WNOHANG)
             if ended:
-                self._children.discard(pid)
-                self._control.sendall(encode({"ended": pid, "status": status}))
+                # What it has started holds memory as well. As long as any of that lives,
+                # the number of the group is not given anew.
+                with suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+                start = self._children.pop(pid)
+                peak_bytes = _peak_bytes(usage.ru_maxrss * _MAXRSS_UNIT_BYTES, start.read())
+                start.close()
+                self._control.sendall(encode({"ended": pid, "status": status, "peak_bytes": peak_bytes}))
+
+
+def _peak_bytes(resident_bytes: int, start_bytes: int) -> int | None:
+    """Return what a dead child's last batch had at its peak; None = unknown.
+
+    The child resets the kernel's mark before each batch (worker/memory_meter.py), so the figure that wait4
+    gives is that of the last one. It counts library pages that the batch was the first to touch.
+    """
+    return resident_bytes - start_bytes if 0 < start_bytes < resident_bytes else None
 
 
 def main(control_fd: int, parent_pid: int) -> None:

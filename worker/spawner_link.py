@@ -6,7 +6,6 @@ end (:mod:`worker.spawner`).
 
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -106,10 +105,3 @@ def received(channel: socket.socket) -> bytes | None:
         return None
     except OSError:
         return b""
-
-
-def cause_of_death(status: int) -> str:
-    """Say in words how a child ended, from its wait status."""
-    if os.WIFSIGNALED(status):
-        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"ended with exit status {os.waitstatus_to_exitcode(status)}"

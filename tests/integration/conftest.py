@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,7 +48,7 @@ def server(broker_url: str) -> Iterator["redis.Redis"]:
 class Worker:
     """One governed worker process and what it has logged."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "subprocess.Popen[Any]"
     name: str
     log_path: Path
 
@@ -90,8 +90,15 @@ class Cluster:
             result = client.send_task(task or queue, queue=queue, **options)
         return str(result.id)
 
-    def start_worker(self, name: str = "one", *, command: list[str] | None = None, **settings: Any) -> Worker:
-        """Start a governed worker and wait until it holds its lease."""
+    def start_worker(
+        self,
+        name: str = "one",
+        *,
+        command: list[str] | None = None,
+        start: Callable[..., "subprocess.Popen[Any]"] = subprocess.Popen,
+        **settings: Any,
+    ) -> Worker:
+        """Start a governed worker and wait until it holds its lease; ``start`` may be a memory cgroup's."""
         log_path = self.folder / f"{name}.log"
         celery = [
             "-P",
@@ -120,7 +127,7 @@ class Cluster:
             **{f"TIEPOINT_{key.upper()}": str(value) for key, value in settings.items()},
         }
         with log_path.open("wb") as log:
-            process = subprocess.Popen(
+            process = start(
                 command or [sys.executable, *celery], env=environment, stdout=log, stderr=log, cwd=self.folder
             )
         worker = Worker(process=process, name=name, log_path=log_path)

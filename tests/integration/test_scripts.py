@@ -313,7 +313,7 @@ def test_the_envelope_keeps_every_byte_of_the_payload(server: "redis.Redis") -> 
     node.settle({"tag": held[0], "action": "requeue", "attempts": 1, "estimate": BIG})
 
     assert waiting(server) == [spliced(payload, attempts=1, estimate=BIG)]
-    node.claim(estimate=BIG, mark="solo")
+    node.claim(estimate=BIG, mark="moved_solo")
     node.settle({"tag": node.held[-1][0], "action": "requeue", "attempts": 1})
     assert waiting(server) == [spliced(payload, attempts=2, estimate=BIG)]
 

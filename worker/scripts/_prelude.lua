@@ -5,29 +5,36 @@
 -- message is spliced over the text's first brace, where kombu ignores it:
 --   {"tiepoint":{"attempts":1,"lost":0,"estimate":{}},"body":...
 -- attempts: children lost while running it; lost: nodes lost while holding it;
--- estimate: a larger need found on the way ({} = none).
+-- estimate: a larger need found on the way ({} = none). Behind it there may be
+-- "last_end":{...}, how the last attempt without a result ended.
 
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local ENVELOPE = '^{"tiepoint":{"attempts":(%d+),"lost":(%d+),"estimate":(%b{})},(.*)$'
+local ENVELOPE = '^{"tiepoint":{"attempts":(%d+),"lost":(%d+),"estimate":(%b{})'
 
 local function open_envelope(payload)
-  local attempts, lost, estimate, rest = string.match(payload, ENVELOPE)
-  if attempts then return tonumber(attempts), tonumber(lost), estimate, rest end
-  return 0, 0, '{}', string.sub(payload, 2)
+  local attempts, lost, estimate, rest = string.match(payload, ENVELOPE .. '},(.*)$')
+  if attempts then return tonumber(attempts), tonumber(lost), estimate, rest, nil end
+  local last_end
+  attempts, lost, estimate, last_end, rest = string.match(payload, ENVELOPE .. ',"last_end":(%b{})},(.*)$')
+  if attempts then return tonumber(attempts), tonumber(lost), estimate, rest, last_end end
+  return 0, 0, '{}', string.sub(payload, 2), nil
 end
 
-local function bump(payload, more_attempts, more_lost, new_estimate)
-  local attempts, lost, estimate, rest = open_envelope(payload)
+local function bump(payload, more_attempts, more_lost, new_estimate, new_last_end)
+  local attempts, lost, estimate, rest, last_end = open_envelope(payload)
+  last_end = new_last_end or last_end
   return '{"tiepoint":{"attempts":' .. (attempts + more_attempts) .. ',"lost":' .. (lost + more_lost)
-    .. ',"estimate":' .. (new_estimate or estimate) .. '},' .. rest
+    .. ',"estimate":' .. (new_estimate or estimate) .. (last_end and ',"last_end":' .. last_end or '')
+    .. '},' .. rest
 end
 
 -- What a claim compares, estimate text ('' = the kind's default) and mark; and class and project.
--- mark: ok | solo (a suspect, runs alone) | bad (cannot be read; failed at once).
+-- mark: ok | solo (a suspect, runs alone) | bad (cannot be read; failed at once); moved | moved_solo: the
+-- same, and the estimate is not its sender's, but one that a node has moved to (only scripts write those).
 local function head_of(payload)
   local attempts, lost, moved = open_envelope(payload)
   local readable, message = pcall(cjson.decode, payload)
@@ -44,6 +51,7 @@ local function head_of(payload)
   if type(project) ~= 'string' then project = '' end
   local mark = 'ok'
   if attempts > 0 or lost >= 2 then mark = 'solo' end
+  if moved ~= '{}' then mark = mark == 'ok' and 'moved' or 'moved_solo' end
   return estimate, mark, class, project
 end
 
@@ -58,6 +66,25 @@ end
 local PREFIX = 'tiepoint:project:'
 -- A project's live state is forgotten this long after its last sign of life; its store is not.
 local PROJECT_TTL_SECONDS = 30 * 24 * 3600
+
+-- The zset of since when the entries of a large set wait; nil for any other zset.
+local function since_of(large)
+  local kind = string.match(large, '^tiepoint:large:(.*)$')
+  return kind and 'tiepoint:large-since:' .. kind
+end
+
+-- Notes since when an entry waits, unless that is known.
+local function wait_in_large(large, entry, since_ms)
+  local since = since_of(large)
+  redis.call('ZADD', since, 'NX', since_ms, entry)
+  redis.call('EXPIRE', since, PROJECT_TTL_SECONDS)
+end
+
+local function leave_large(large, entry)
+  local removed, since = redis.call('ZREM', large, entry), since_of(large)
+  if since then redis.call('ZREM', since, entry) end
+  return removed
+end
 
 local function is_cancelled(project_id)
   return redis.call('HGET', PREFIX .. project_id, 'state') == 'cancelled'

@@ -9,11 +9,12 @@ if not lease_is_live(KEYS[1], ARGV[1]) then return {0} end
 local MOST_MESSAGES = 1000
 local waiting = redis.call('LRANGE', KEYS[3], -math.min(tonumber(ARGV[5]), MOST_MESSAGES), -1)
 local wanted, bytes = 0, 0
+local is_alone = ARGV[4] ~= 'ok' and ARGV[4] ~= 'moved'
 for i = #waiting, 1, -1 do
   local estimate, mark = head_of(waiting[i])
   bytes = bytes + #waiting[i]
   if estimate ~= ARGV[3] or mark ~= ARGV[4] then break end
-  if wanted > 0 and (mark ~= 'ok' or bytes > tonumber(ARGV[6])) then break end
+  if wanted > 0 and (is_alone or bytes > tonumber(ARGV[6])) then break end
   wanted = wanted + 1
 end
 if wanted == 0 then return {1} end

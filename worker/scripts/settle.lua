@@ -2,7 +2,7 @@
 -- KEYS: inflight, delayed, dead. ARGV[1]: JSON list of entries. ARGV[2]: most dead jobs kept.
 -- An entry has a tag and an action:
 --   done | failed | not_ready  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?}
---   requeue        {attempts, estimate?}
+--   requeue        {attempts, estimate?, last_end?}
 --   park           {attempts, delay_ms}
 --   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
 -- A tag that the lease no longer holds is refused: its message was given to somebody else.
@@ -61,7 +61,7 @@ local function record_batch(entry)
 end
 
 local function give_back(entry, payload)
-  local text = bump(payload, entry.attempts or 0, 0, entry.estimate)
+  local text = bump(payload, entry.attempts or 0, 0, entry.estimate, entry.last_end)
   if entry.project and is_cancelled(entry.project) then
     return drop_item(entry.project, entry.stage, entry.item)
   end

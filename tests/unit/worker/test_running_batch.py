@@ -14,12 +14,16 @@ from tasks.errors import Failure, Reason
 from tests.unit.governor.builders import Machine, a_governor
 from tests.unit.worker.builders import KIND, FakeRequest, a_kind, an_item
 from worker.claimed_item import ClaimedItem
+from worker.deaths import Death, Ending
 from worker.frames import BatchReport
 from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
 
 REPORT = BatchReport(peak_bytes=1000, recorded_items=3, retire=False)
 RETIRING = BatchReport(peak_bytes=1000, recorded_items=3, retire=True)
+KILLED = Death(ending=Ending.KILLED, cause="killed by SIGKILL")
+TERMINATED = Death(ending=Ending.KILLED, cause="killed by SIGTERM")
+OUT_OF_MEMORY = {"action": "suspect", "ending": "allocation_failed", "cause": "the job ran out of memory"}
 FAILURE = Failure(name="a.jpg", reason=Reason.UNREADABLE, cause="torn", cure="copy it again")
 
 
@@ -168,7 +172,7 @@ def test_an_item_whose_store_is_away_is_parked_for_longer_each_time(attempts: in
     ("outcome", "reason"),
     [
         ({"action": "transient", "cause": "the disk is full"}, Reason.STORE_UNAVAILABLE),
-        ({"action": "suspect", "cause": "the job ran out of memory"}, Reason.WORKER_LOST),
+        (OUT_OF_MEMORY, Reason.WORKER_LOST),
     ],
 )
 def test_the_third_attempt_is_the_last(outcome: dict[str, Any], reason: Reason) -> None:
@@ -184,7 +188,7 @@ def test_the_third_attempt_is_the_last(outcome: dict[str, Any], reason: Reason) 
 
 def test_a_suspect_counts_an_attempt(scene: Scene) -> None:
     """It ran out of memory, but the child lives."""
-    scene.batch.on_outcome(0, {"action": "suspect", "cause": "the job ran out of memory"})
+    scene.batch.on_outcome(0, OUT_OF_MEMORY)
 
     assert scene.settler.entries[0]["attempts"] == 1
     assert scene.settled == [("a", "requeue")]
@@ -215,7 +219,7 @@ def test_the_window_of_a_dead_child_is_suspect_and_the_rest_is_not(window: int, 
     """What was finished is finished; what the callback worked on has an attempt counted."""
     scene = a_scene(window=window)
     scene.batch.on_outcome(0, {"action": "done"})
-    scene.batch.on_child_gone("killed by SIGKILL", on_request=False)
+    scene.batch.on_child_gone(KILLED, on_request=False)
 
     attempts = {entry["item"]: entry["attempts"] for entry in scene.settler.entries[1:]}
     assert attempts == {item: int(item in suspects) for item in ("b", "c")}
@@ -225,7 +229,7 @@ def test_the_window_of_a_dead_child_is_suspect_and_the_rest_is_not(window: int, 
 def test_a_child_that_dies_over_an_item_for_the_third_time_ends_it() -> None:
     """Poison does not loop, and takes no other item with it."""
     scene = a_scene([an_item("a", attempts=2), an_item("b")])
-    scene.batch.on_child_gone("killed by SIGKILL", on_request=False)
+    scene.batch.on_child_gone(KILLED, on_request=False)
 
     assert scene.settled == [("a", "failed"), ("b", "requeue")]
     assert "killed by SIGKILL" in scene.recorded[0][1].cause
@@ -234,7 +238,7 @@ def test_a_child_that_dies_over_an_item_for_the_third_time_ends_it() -> None:
 def test_a_child_that_was_killed_for_one_item_makes_no_suspects(scene: Scene) -> None:
     """revoke(terminate) of one job is not the fault of the one before it."""
     scene.items[1].request.acknowledged = True
-    scene.batch.on_child_gone("killed by SIGTERM", on_request=True)
+    scene.batch.on_child_gone(TERMINATED, on_request=True)
 
     assert sorted(scene.settled) == [("a", "requeue"), ("b", "failed"), ("c", "requeue")]
     assert {entry.get("attempts", 0) for entry in scene.settler.entries} == {0}
@@ -244,7 +248,7 @@ def test_a_report_releases_the_reservation_once(scene: Scene) -> None:
     """The child is free for the next batch; its later death is not of this one."""
     scene.batch.on_report(REPORT)
     assert scene.is_released
-    scene.batch.on_child_gone("killed by SIGKILL", on_request=False)
+    scene.batch.on_child_gone(KILLED, on_request=False)
 
     assert scene.over == [scene.batch]
     assert scene.governor.availability().reserved.memory_bytes == 0
@@ -254,7 +258,7 @@ def test_a_retiring_child_holds_its_reservation_until_it_is_gone(scene: Scene) -
     """It keeps memory: only its end gives that back."""
     scene.batch.on_report(RETIRING)
     seen = [(scene.is_released, len(scene.over))]
-    scene.batch.on_child_gone("killed by SIGKILL", on_request=False)
+    scene.batch.on_child_gone(KILLED, on_request=False)
     seen.append((scene.is_released, len(scene.over)))
 
     assert seen == [(False, 0), (True, 1)]
@@ -263,7 +267,7 @@ def test_a_retiring_child_holds_its_reservation_until_it_is_gone(scene: Scene) -
 
 def test_a_dead_child_releases_its_reservation(scene: Scene) -> None:
     """It has been reaped: its memory is free."""
-    scene.batch.on_child_gone("killed by SIGKILL", on_request=False)
+    scene.batch.on_child_gone(KILLED, on_request=False)
 
     assert scene.is_released
     assert scene.over == [scene.batch]
