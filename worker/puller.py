@@ -74,6 +74,7 @@ class Puller:
                     record_failure=self._reception.record_failure,
                     on_over=self._running.discard,
                     sight=sight,
+                    node=settings.name,
                 ),
                 running=self._running,
             )
