@@ -11,6 +11,8 @@ Measured are, by turns, fifty runs each, and told is the median of all runs:
 
 ``memory_growth_bytes`` is by how much the process has grown (resident set)
 over many decisions, after the first of them have filled what is bounded.
+``refused_cycles`` tells how many cycles reserved nothing, since the machine was
+busy: those cost less, and should be few.
 """
 
 import argparse
@@ -19,20 +21,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-from governor import policy as policies
-from governor.governor import Governor
 from governor.model import Snapshot
-from governor.profile import read_profile
-from governor.snapshot import capture_snapshot
 from tasks.feature_memory import ESTIMATES
+from worker.node import Node
+from worker.settings import Settings
 
-REUSE_NS = 250_000_000
-_PROC_ROOT = Path("/proc")
 _KIND = "features.extract.sift"
 _ESTIMATE = ESTIMATES["sift"]
 _WARM_UP_DECISIONS = 20_000
@@ -45,25 +42,26 @@ class Scene:
     """This machine's governor, asked as a worker asks it."""
 
     def __init__(self) -> None:
-        profile = read_profile(proc_root=_PROC_ROOT)
-        policy = policies.dedicated(profile)
-        self._governor = Governor(profile, policy, now_ns=time.monotonic_ns, capture=self.capture)
+        self._node = Node(Settings.checked(profile="dedicated"))
+        self._governor = self._node.governor
         self._snapshot = self.capture()
+        self.refused = 0
 
     def capture(self) -> Snapshot:
         """Read the machine."""
-        return capture_snapshot(_PROC_ROOT, time.monotonic_ns)
+        return self._node._capture()
 
     def refresh(self) -> None:
         """Read the machine again if that is due."""
-        if time.monotonic_ns() - self._snapshot.captured_at_ns > REUSE_NS:
-            self._snapshot = self.capture()
+        self._snapshot = self._node.snapshot()
 
     def cycle(self) -> None:
         """Decide, reserve, release."""
         self._governor.decide(self._snapshot, _ESTIMATE, _KIND, 40)
         _, reservation = self._governor.reserve(self._snapshot, _ESTIMATE, _KIND, 40)
-        if reservation is not None:
+        if reservation is None:
+            self.refused += 1
+        else:
             self._governor.release(reservation)
 
     def decisions(self, count: int) -> None:
@@ -126,6 +124,7 @@ def measure(cycles: int, decisions: int) -> dict[str, Any]:
         **ratios,
         "memory_growth_bytes": memory_growth_bytes(scene, decisions),
         "decisions": decisions,
+        "refused_cycles": scene.refused,
     }
 
 
