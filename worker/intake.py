@@ -13,6 +13,8 @@ from governor.model import Decision, DecisionReason, Estimate, Verdict
 from tasks.catalog import STAGES
 from worker.candidates import Turns, WaitingTimes, in_order
 from worker.claim import Claimed, Head, Wish
+from worker.drain import Drain, DrainParts
+from worker.drain_key import DrainKey
 from worker.lease import Lease
 from worker.logs import get_logger
 from worker.misfits import Misfits
@@ -69,6 +71,18 @@ class Intake:
         }
         self._times = WaitingTimes()
         self._turns = Turns()
+        self._started_ns: dict[str, int] = {}
+        """When a batch of a source was last started."""
+        self._drain = Drain(
+            DrainParts(
+                key=DrainKey(parts.lease),
+                governor=parts.node.governor,
+                kinds=parts.node.kinds,
+                children=parts.pool,
+                is_for_others=self._is_for_others,
+                now_ns=time.monotonic_ns,
+            )
+        )
         self.waits_for: str | None = None
         """Why nothing more is started, in the governor's words."""
         self.should_retry = False
@@ -86,13 +100,13 @@ class Intake:
         self.should_retry = False
         plan = _Plan(free_threads=self._governor.availability().available.cpu_threads)
         if not self._has_room(plan):
+            self._drain.keep(queues)
             return False
         if queues.needs_look:
-            queues.look(self._node.free_memory_bytes)
-        heads = [head for head in queues.heads() if not self._is_for_others(head)]
-        self._times.note(heads, time.monotonic_ns())
+            queues.look(self._drain.most_bytes)
+        self._drain.look(queues)
         try:
-            self._reserve_for(in_order(heads, self._stage_of, self._times, self._turns), queues, plan)
+            self._reserve_for(self._to_try(queues), queues, plan)
             self._claim(queues, plan)
         finally:
             for reservation in plan.unstarted:
@@ -101,6 +115,16 @@ class Intake:
             return True
         self._on_nothing_started(plan.waits)
         return False
+
+    def _to_try(self, queues: QueueView) -> list[Head]:
+        """Return what waits in the order to try it; an entry that is drained for comes first."""
+        heads = [head for head in queues.heads() if not self._is_for_others(head)]
+        self._times.note(heads, time.monotonic_ns())
+        ordered = in_order(heads, self._stage_of, self._times, self._turns)
+        entry = self._drain.entry
+        if entry is None:
+            return ordered
+        return [entry, *(head for head in ordered if head.identity != entry.identity)]
 
     def _is_for_others(self, head: Head) -> bool:
         """Tell whether a head's photos are not seen here, while other nodes may see them."""
@@ -130,10 +154,14 @@ class Intake:
             self._parts.misfits.refuse_malformed(queues, head)
             plan.is_over = True
             return None
-        decision, reservation = self._reserve(head, estimate)
+        allowed = self._drain.allowed(head, estimate)
+        if allowed is None:
+            return None
+        decision, reservation = self._reserve(head, allowed)
         if reservation is None:
             self._on_not_admitted(head, decision, queues, plan)
             return None
+        self._drain.note_reserved(head, reservation)
         batch = reservation.grant.batch
         plan.wishes.append(Wish(head=head, batch=batch, powers_of_two=kind.powers_of_two))
         plan.unstarted.append(reservation)
@@ -154,8 +182,18 @@ class Intake:
         if decision.verdict is Verdict.REJECT and misfits.reject(queues, head, decision):
             plan.is_over = True
             return
-        misfits.on_wait(queues, head, decision, self._times.since_ns(head))
+        self._drain.note_waiting(queues, head, decision)
+        misfits.on_wait(
+            queues, head, decision, self._times.since_ns(head), is_overtaken=self._is_overtaken(head)
+        )
         plan.waits.append(decision)
+
+    def _is_overtaken(self, head: Head) -> bool:
+        """Tell whether something else was started here since a head waits."""
+        since_ns = self._times.since_ns(head)
+        return since_ns is not None and any(
+            source != head.source and started_ns > since_ns for source, started_ns in self._started_ns.items()
+        )
 
     # -- Claim ------------------------------------------------------------------------
 
@@ -163,12 +201,13 @@ class Intake:
         """Claim what was wished for, and start what is there of it."""
         if not plan.wishes:
             return
-        turn = queues.turn(plan.wishes, self._node.free_memory_bytes)
+        turn = queues.turn(plan.wishes, self._drain.most_bytes)
         reservations = tuple(plan.unstarted)
         for wish, reservation, claimed in zip(plan.wishes, reservations, turn.claimed, strict=True):
             if self._start(wish.head.kind, reservation, claimed):
                 plan.unstarted.remove(reservation)
                 self._turns.note(wish.head.project)
+                self._started_ns[wish.head.source] = time.monotonic_ns()
         if turn.error is not None:
             raise turn.error
 
@@ -190,7 +229,7 @@ class Intake:
 
     def _on_nothing_started(self, waits: Sequence[Decision]) -> None:
         """Note why, for the registry and the log, and whether trying again may help."""
-        reason = waits[0].sentence() if waits else None
+        reason = f"{waits[0].sentence()}{self._drain.sentence()}" if waits else None
         if reason != self.waits_for and reason is not None and waits[0].reason not in _GOVERNOR_WAKES:
             log.info("waiting", decision=reason)
         self.waits_for = reason

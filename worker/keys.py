@@ -19,6 +19,10 @@ INFLIGHT_PREFIX = PREFIX + "inflight:"
 """hash per incarnation: tag -> payload of a claimed message."""
 LARGE_PREFIX = PREFIX + "large:"
 """zset per kind: ``<list> NUL <payload>`` -> bytes charged, set aside for a node that has them."""
+LARGE_SINCE_PREFIX = PREFIX + "large-since:"
+"""zset per kind: the entries of its large set -> since when they wait, in server milliseconds."""
+DRAIN = PREFIX + "drain"
+"""hash: which large entry one node (``holder``, an incarnation) makes room for; ends with its lease."""
 NODE_PREFIX = PREFIX + "node:"
 """hash per node: budgets, pressure, what it waits for; expires with the lease."""
 PROJECT_PREFIX = PREFIX + "project:"
@@ -62,6 +66,11 @@ def inflight(incarnation: str) -> str:
 def large(kind: str) -> str:
     """Return the zset of a kind's set-aside messages."""
     return LARGE_PREFIX + kind
+
+
+def large_since(kind: str) -> str:
+    """Return the zset of since when a kind's set-aside messages wait."""
+    return LARGE_SINCE_PREFIX + kind
 
 
 def node(name: str) -> str:

@@ -11,11 +11,13 @@ from tasks.errors import Failure
 from worker import refusals
 from worker.candidates import WaitingTimes
 from worker.claim import Head, Wish
+from worker.drain import DRAIN_AFTER_NS
 from worker.node import Node
 from worker.queue_view import QueueView
 from worker.reception import Reception
 
 _SET_ASIDE_AFTER_NS = 1_000_000_000
+_MS = 1_000_000
 _BLOCKED_AFTER_NS = 30_000_000_000
 
 
@@ -45,13 +47,26 @@ class Misfits:
         queues.set_aside(head, decision.needed_memory_bytes or 0, only_if_it_blocks=False)
         return True
 
-    def on_wait(self, queues: QueueView, head: Head, decision: Decision, since_ns: int | None) -> None:
-        """Move a head out of the way that has waited for memory for a second and blocks others."""
+    def on_wait(
+        self, queues: QueueView, head: Head, decision: Decision, since_ns: int | None, *, is_overtaken: bool
+    ) -> None:
+        """Move a head out of the way that has waited for memory for a second and blocks others.
+
+        One that blocks none stays among those like it, with which it shares
+        batches; unless others take the memory that it waits for: after 30 s
+        it has to be drained for.
+        """
         is_short = decision.reason is DecisionReason.INSUFFICIENT_MEMORY
         if not is_short or head.is_large or since_ns is None:
             return
-        if time.monotonic_ns() - since_ns > _SET_ASIDE_AFTER_NS:
-            queues.set_aside(head, decision.needed_memory_bytes or 0, only_if_it_blocks=True)
+        waited_ns = time.monotonic_ns() - since_ns
+        if waited_ns > _SET_ASIDE_AFTER_NS:
+            queues.set_aside(
+                head,
+                decision.needed_memory_bytes or 0,
+                only_if_it_blocks=not (is_overtaken and waited_ns >= DRAIN_AFTER_NS),
+                waited_ms=waited_ns // _MS,
+            )
 
     def fail_blocked(self, queues: QueueView, *, is_idle: bool) -> None:
         """Fail what has not fitted for 30 s, though nothing runs here and no other node will come."""

@@ -89,6 +89,10 @@ class QueueView:
         """Tell whether the heads may be others than the known ones."""
         return bool(self._stale or self._filled_large)
 
+    def large_sets(self) -> list[str]:
+        """Return the large sets that were not empty when they were last looked at."""
+        return sorted(self._filled_large)
+
     def heads(self) -> list[Head]:
         """Return what waits, as it was when it was last looked at."""
         return list(self._heads.values())
@@ -135,23 +139,36 @@ class QueueView:
             self._tracked.exchange([("SCRIPT", "LOAD", source(script)) for script in Script])
         return replies
 
-    def set_aside(self, head: Head, charged_bytes: int, *, only_if_it_blocks: bool) -> bool:
-        """Move a head that this node cannot take to the kind's large set.
+    def run_script(self, script: Script, names: list[str], *arguments: str | bytes | int) -> Any:
+        """Run one script by itself; None where the server had to be told the scripts first.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached, or refuses.
+        """
+        (reply,) = self._exchange([command(script, names, *arguments)])
+        if isinstance(reply, NoScriptError):
+            return None
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def set_aside(
+        self, head: Head, charged_bytes: int, *, only_if_it_blocks: bool, waited_ms: int = 0
+    ) -> bool:
+        """Move a head that this node cannot take to the kind's large set; it has waited so long already.
 
         False where it had gone, or (with ``only_if_it_blocks``) where only others
         like it wait behind it.
         """
-        moving = command(
+        reply = self.run_script(
             Script.SET_ASIDE,
             [head.source, keys.large(head.kind)],
             head.estimate_bytes,
             head.mark,
             charged_bytes,
             int(only_if_it_blocks),
+            waited_ms,
         )
-        (reply,) = self._exchange([moving])
-        if isinstance(reply, Exception) and not isinstance(reply, NoScriptError):
-            raise reply
         if reply == 1:
             self.forget([head.source, keys.large(head.kind)])
         return bool(reply == 1)
@@ -169,7 +186,12 @@ class QueueView:
         )
         return command(
             script,
-            [keys.LEASES, self._lease.inflight_key, head.source],
+            [
+                keys.LEASES,
+                self._lease.inflight_key,
+                head.source,
+                *([keys.DRAIN] if head.is_drained_for else []),
+            ],
             self._lease.incarnation,
             self._lease.next_claim(),
             head.estimate_bytes,

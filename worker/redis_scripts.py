@@ -24,6 +24,8 @@ class Script(StrEnum):
     CANCEL_SET = "cancel_set"
     CLAIM = "claim"
     CLAIM_LARGE = "claim_large"
+    DRAIN = "drain"
+    DRAIN_END = "drain_end"
     PEEK = "peek"
     RELEASE = "release"
     RENEW = "renew"

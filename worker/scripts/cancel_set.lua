@@ -8,7 +8,7 @@ local part = redis.call('ZSCAN', KEYS[1], ARGV[2], 'COUNT', ARGV[3])
 for i = 1, #part[2], 2 do
   local payload = string.match(part[2][i], '^[^%z]*%z(.*)$')
   local project, stage, item = place_of(payload or '')
-  if project == ARGV[1] and redis.call('ZREM', KEYS[1], part[2][i]) == 1 then
+  if project == ARGV[1] and leave_large(KEYS[1], part[2][i]) == 1 then
     drop_item(project, stage, item)
     removed = removed + 1
   end

@@ -8,12 +8,15 @@ from typing import Any, cast
 import pytest
 
 from governor.governor import Governor
+from governor.model import Estimate
 from tests.unit.governor.builders import GIB, Machine, a_governor
 from tests.unit.worker.builders import KIND, a_claimed, a_head, a_kind, an_item
+from worker import keys
 from worker.claim import Claimed, Head, LeaseLostError, Wish
 from worker.claimed_item import ClaimedItem
 from worker.intake import Intake, IntakeParts
 from worker.queue_view import QueueView, Turn
+from worker.redis_scripts import Script
 from worker.running_batch import RunningBatch
 
 
@@ -26,6 +29,16 @@ class FakeQueues:
     error: Exception | None = None
     needs_look: bool = False
     turns: list[list[Wish]] = field(default_factory=list)
+    drained_for: list[bytes | int] | None = None
+    """What this node drains for, as the script tells it."""
+
+    def large_sets(self) -> list[str]:
+        """Return the large sets that are not empty."""
+        return [] if self.drained_for is None else [keys.large(KIND)]
+
+    def run_script(self, script: Script, *_: Any) -> Any:
+        """Tell that the drain is ours."""
+        return [b"held", self.drained_for] if script is Script.DRAIN else 1
 
     def heads(self) -> list[Head]:
         """Return what waits."""
@@ -48,7 +61,7 @@ class FakePool:
     """A pool of so many children, none of which ever finishes."""
 
     def __init__(self, children: int) -> None:
-        self.idle_children = children
+        self.idle_children = self.num_processes = children
         self.batches: list[RunningBatch] = []
 
     def submit(self, batch: RunningBatch) -> None:
@@ -61,11 +74,11 @@ class FakeMisfits:
     """Refuses and rejects nothing; remembers what had to wait."""
 
     def __init__(self) -> None:
-        self.waited: list[Head] = []
+        self.overtaken: list[bool] = []
 
-    def on_wait(self, _queues: QueueView, head: Head, *_: Any) -> None:
+    def on_wait(self, *_: Any, is_overtaken: bool) -> None:
         """Remember."""
-        self.waited.append(head)
+        self.overtaken.append(is_overtaken)
 
 
 @dataclass
@@ -75,6 +88,7 @@ class Scene:
     intake: Intake
     governor: Governor
     pool: FakePool
+    misfits: FakeMisfits
 
     def take(self, queues: FakeQueues) -> bool:
         """Take from these queues."""
@@ -103,16 +117,17 @@ def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB) -> Scene:
     )
     pool = FakePool(children)
     services = SimpleNamespace(governor=governor, settler=None, sight=None, on_over=None)
+    misfits = FakeMisfits()
     parts: Any = SimpleNamespace(
         node=node,
         pool=pool,
-        lease=SimpleNamespace(live_nodes=1),
+        lease=SimpleNamespace(live_nodes=1, incarnation="one|1"),
         reception=SimpleNamespace(receive=_receive),
-        misfits=FakeMisfits(),
+        misfits=misfits,
         services=services,
         running=set(),
     )
-    return Scene(Intake(cast("IntakeParts", parts)), governor, pool)
+    return Scene(Intake(cast("IntakeParts", parts)), governor, pool, misfits)
 
 
 def test_all_idle_children_are_served_by_one_claim() -> None:
@@ -196,3 +211,52 @@ def test_an_empty_queue_is_not_tried_again() -> None:
 
     assert not scene.take(FakeQueues([]))
     assert not scene.intake.should_retry
+
+
+def a_drained_entry(needed_bytes: int) -> list[bytes | int]:
+    """Build an entry as the script tells it."""
+    estimate = Estimate(memory_fixed_bytes=needed_bytes).to_header().encode()
+    large = keys.large(KIND).encode()
+    return [1, estimate, b"ok", b"", str(needed_bytes).encode(), b"drained", KIND.encode(), b"", large]
+
+
+def test_what_is_drained_for_is_tried_first_and_once() -> None:
+    """Whatever its class, and though the look has found it as the largest that fits."""
+    entry = a_head(is_large=True, source=keys.large(KIND), identity="drained")
+    queues = FakeQueues([a_head(priority=0, count=9), entry], drained_for=a_drained_entry(5 * GIB))
+    a_scene(children=3).take(queues)
+
+    assert [source for source, _ in queues.wished[0]] == [keys.large(KIND), KIND, KIND]
+
+
+def test_nothing_is_started_that_would_put_off_what_is_drained_for() -> None:
+    """It waits for memory; the small job would fit, and take of it."""
+    scene = a_scene(available_bytes=3 * GIB)
+    queues = FakeQueues([a_head(count=100)], drained_for=a_drained_entry(5 * GIB))
+
+    assert not scene.take(queues)
+    assert scene.reservations == 0
+    assert scene.intake.should_retry
+    assert "kept free for this job" in (scene.intake.waits_for or "")
+
+
+def test_a_head_is_overtaken_when_something_else_starts() -> None:
+    """Seen the next time that it is tried."""
+    scene = a_scene(children=3)
+    waits = a_head(source="waits", estimate_text=Estimate(memory_fixed_bytes=11 * GIB).to_header())
+    scene.take(FakeQueues([waits]))
+    scene.take(FakeQueues([waits, a_head()]))
+    scene.take(FakeQueues([waits]))
+
+    assert scene.misfits.overtaken == [False, False, True]
+
+
+def test_a_head_is_not_overtaken_by_what_starts_of_its_own_list() -> None:
+    """That was the head itself: the pair of the test above."""
+    scene = a_scene(children=3)
+    waits = a_head(estimate_text=Estimate(memory_fixed_bytes=11 * GIB).to_header())
+    scene.take(FakeQueues([waits]))
+    scene.take(FakeQueues([waits, a_head()]))
+    scene.take(FakeQueues([waits]))
+
+    assert scene.misfits.overtaken == [False, False, False]
