@@ -68,8 +68,11 @@ class MemoryCgroup:
 
     def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
         """Start a command in it, with all that it will start; ``options`` are Popen's."""
-        joining = ["/bin/sh", "-c", _JOIN_AND_RUN, str(self.folder / "cgroup.procs"), *command]
-        return subprocess.Popen(joining, **options)
+        return subprocess.Popen(self.joined_by(command), **options)
+
+    def joined_by(self, command: Sequence[str]) -> list[str]:
+        """Return a command that joins it and then becomes ``command``."""
+        return ["/bin/sh", "-c", _JOIN_AND_RUN, str(self.folder / "cgroup.procs"), *command]
 
     def kernel_kills(self) -> int:
         """Return how many of its processes the kernel has killed for want of memory."""
