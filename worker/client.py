@@ -24,12 +24,16 @@ from tasks.expand import PHASES, Phase
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Store
 from tasks.store.keys import is_name
-from worker.explanation import Explanation, explain_job, explain_project
+from worker.blocked import Blocked
+from worker.explanation import Explanation, explain_project
+from worker.job_explanation import Nodes, explain_job
 from worker.live_nodes import LiveNode
 from worker.project_queue import ProjectQueue, QueueError, queue_errors
 from worker.project_state import ProjectState
 from worker.settings import Settings
 from worker.submission import Wanted, check_nodes, make_project, name_for, photos_of
+from worker.trace_command import Answer, ask_nodes
+from worker.waiting_jobs import blocked_jobs
 
 __all__ = ["Cancelled", "Client", "ProjectError", "ProjectState", "QueueError", "StoreError"]
 
@@ -62,7 +66,7 @@ class Client:
         self.broker_url = broker_url
         self.store = Store(Path(store).resolve())
         self._queue = ProjectQueue(settings.redis_url)
-        self._kinds = list(load_kinds(kind_modules))
+        self._kinds = load_kinds(kind_modules)
 
     def submit(
         self,
@@ -139,7 +143,7 @@ class Client:
             ProjectError: it is not running.
         """
         self.project(project_id)
-        before, removed = self._queue.cancel(project_id, self._kinds)
+        before, removed = self._queue.cancel(project_id, list(self._kinds))
         if before not in {"running", "cancelled"}:
             raise ProjectError(f"{project_id} is not running (it is {before or 'unknown to the queue'})")
         still_running = self._stop_running(project_id, wait_seconds)
@@ -213,7 +217,17 @@ class Client:
         if is_name(name) and self.store.project(name).exists():
             failed = {(stage, item) for stage, item, _ in self.store.project(name).failures()}
             return explain_project(name, self._queue, self._kinds, failed)
-        return explain_job(name, self._queue, self._kinds, self._started_at)
+        nodes = Nodes(started_at=self._started_at, decisions=self._decisions)
+        return explain_job(name, self._queue, self._kinds, nodes)
+
+    def blocked(self, project_id: str | None = None) -> list[Blocked]:
+        """Return what no live node has room for, of one project or of all: one for each kind and cause."""
+        return blocked_jobs(self._queue, self._kinds, self._queue.nodes(), project_id)
+
+    def _decisions(self, kind: str, alive: int) -> list[Answer]:
+        """Ask each node for its last decision for a kind."""
+        with queue_errors():
+            return ask_nodes(self.broker_url, kind=kind, most=1, alive=alive, timeout_seconds=_ANSWER_SECONDS)
 
     def _started_at(self, job_id: str) -> float | None:
         """Ask the nodes since when one of them runs a job, in seconds since 1970; None where none says."""

@@ -17,17 +17,9 @@ from worker.namesakes import NameTakenError
 from worker.node import node_of
 from worker.node_report import report
 from worker.puller import Puller
+from worker.trace_command import COMMAND  # noqa: F401 - importing it registers the command
 
-_REPORTED = (
-    "name",
-    "pressure",
-    "budget_memory_bytes",
-    "reserved_memory_bytes",
-    "budget_cpu_threads",
-    "reserved_cpu_threads",
-    "active_reservations",
-    "waits_for",
-)
+_NOT_REPORTED = {"store", "store_id", "import_roots"}
 """Of a node's entry in the registry: its folders are nobody's business but its projects'."""
 
 _EXIT_USAGE = 2
@@ -146,8 +138,7 @@ class PullStep(bootsteps.StartStopStep):
         """Return the governor's state for ``inspect stats``."""
         described = self._puller.describe()
         details = {
-            **{name: described[name] for name in _REPORTED},
-            "profile": self._node.settings.profile,
+            **{name: told for name, told in described.items() if name not in _NOT_REPORTED},
             "live_nodes": self._puller.lease.live_nodes,
             "counters": self._puller.counters(),
         }

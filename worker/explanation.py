@@ -1,21 +1,22 @@
-"""Says where a project or a job is, and why, from the queue alone.
+"""Says where a project is, and why, from the queue alone.
 
-Does not cover what the store holds of a project (:mod:`tasks.summary`).
+Does not cover what the store holds of a project (:mod:`tasks.summary`), nor
+single jobs (:mod:`worker.job_explanation`).
 """
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 from governor.wording import in_binary_units
+from tasks.kind import Kind
 from worker import keys
 from worker.live_nodes import LiveNode
 from worker.project_queue import ProjectQueue, headers_of, queue_errors
 from worker.project_state import ProjectState, StageProgress
+from worker.waiting_jobs import blocked_jobs
 
-_CLASS_OF_PRIORITY = {0: "protected", 3: "high", 6: "best effort", 9: "lowest"}
 _MOST_FAILED_JOBS = 20
 
 
@@ -25,8 +26,9 @@ class Explanation:
 
     subject: str
     state: str
-    """Of a job: ``waiting``, ``large``, ``delayed``, ``claimed``, ``failed``, ``unknown``; of a project
-    as :class:`worker.project_state.ProjectState` has it."""
+    """Of a job: ``waiting``, ``large``, ``blocked`` (no live node has room for it), ``delayed``, ``claimed``,
+    ``failed``, ``unknown``; of a project as :class:`worker.project_state.ProjectState` has it: one with
+    blocked jobs is running, for others of it may go on."""
     sentences: tuple[str, ...]
     facts: dict[str, Any]
 
@@ -35,116 +37,11 @@ class Explanation:
         return {"subject": self.subject, "state": self.state, "sentences": list(self.sentences), **self.facts}
 
 
-# -- A job --------------------------------------------------------------------------------
-
-
-def explain_job(
-    job_id: str,
-    queue: ProjectQueue,
-    kinds: Sequence[str],
-    started_at: Callable[[str], float | None] = lambda _job_id: None,
-) -> Explanation:
-    """Look for a job wherever one can be; ``started_at`` asks the nodes when it began (seconds since 1970).
-
-    Raises:
-        QueueError: the queue does not answer.
-    """
-    with queue_errors():
-        # Twice, in the direction in which jobs move: one that has just moved on is found again.
-        for _ in range(2):
-            for found in _places(job_id, queue, kinds, started_at):
-                return found
-    sentence = (
-        "the store holds no project of this name, and no job of this id waits, runs or has failed: "
-        "it is done, or was never sent; `tiepoint status` lists the projects"
-    )
-    return Explanation(subject=job_id, state="unknown", sentences=(sentence,), facts={})
-
-
-def _places(
-    job_id: str, queue: ProjectQueue, kinds: Sequence[str], started_at: Callable[[str], float | None]
-) -> Iterator[Explanation]:
-    yield from _delayed(job_id, queue)
-    for kind in kinds:
-        yield from _waiting(job_id, queue, kind)
-        yield from _large(job_id, queue, kind)
-    yield from _claimed(job_id, queue, started_at)
-    yield from _failed(job_id, queue)
-
-
-def _is_job(payload: bytes, job_id: str) -> bool:
-    return job_id.encode() in payload and headers_of(payload).get("id") == job_id
-
-
-def _delayed(job_id: str, queue: ProjectQueue) -> Iterator[Explanation]:
-    for payload, due_ms in queue.parked_in(keys.DELAYED):
-        if _is_job(payload, job_id):
-            seconds = max(0.0, (due_ms - queue.server_ms()) / 1000)
-            sentence = f"it is parked for another {seconds:.1f} s, then it goes back to its list"
-            yield _of_job(job_id, "delayed", payload, sentence, {"due_in_seconds": seconds})
-
-
-def _waiting(job_id: str, queue: ProjectQueue, kind: str) -> Iterator[Explanation]:
-    for name in keys.queue_lists(kind):
-        for place, payload in enumerate(queue.waiting_in(name)):
-            if _is_job(payload, job_id):
-                length, priority = queue.length(name), keys.priority_of_list(name)
-                message_class = headers_of(payload).get("class") or _CLASS_OF_PRIORITY[priority or 6]
-                sentence = (
-                    f"it waits in {kind} (class {str(message_class).replace('_', ' ')}) "
-                    f"behind {place} of {length} jobs"
-                )
-                facts = {"list": kind, "class": message_class, "position": place, "length": length}
-                yield _of_job(job_id, "waiting", payload, sentence, facts)
-
-
-def _large(job_id: str, queue: ProjectQueue, kind: str) -> Iterator[Explanation]:
-    for payload, needed_bytes in queue.parked_in(keys.large(kind)):
-        if _is_job(payload, job_id):
-            needs = in_binary_units(int(needed_bytes), rounded_up=True)
-            sentence = f"it was set aside as large: it needs {needs}; {_best(queue.nodes())}"
-            facts = {"list": kind, "needed_memory_bytes": int(needed_bytes)}
-            yield _of_job(job_id, "large", payload, sentence, facts)
-
-
-def _claimed(
-    job_id: str, queue: ProjectQueue, started_at: Callable[[str], float | None]
-) -> Iterator[Explanation]:
-    for node, payload in queue.held():
-        if _is_job(payload, job_id):
-            started = started_at(job_id)
-            since = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds") if started else None
-            sentence = f"node {node} has claimed it, and " + (
-                f"has run it since {since}" if since else "has not said since when it runs"
-            )
-            yield _of_job(job_id, "claimed", payload, sentence, {"node": node, "since": since})
-
-
-def _failed(job_id: str, queue: ProjectQueue) -> Iterator[Explanation]:
-    for report in queue.dead():
-        if report.get("job_id") == job_id:
-            again = f" `tiepoint retry {job_id}` tries it again." if report.get("project") else ""
-            cause = str(report.get("cause", "")).rstrip(".")
-            sentence = f"it has failed: {cause}. {report.get('cure', '')}{again}"
-            yield Explanation(subject=job_id, state="failed", sentences=(sentence,), facts={"job": report})
-
-
-def _of_job(job_id: str, state: str, payload: bytes, sentence: str, facts: dict[str, Any]) -> Explanation:
-    headers = headers_of(payload)
-    names = ("task", "project", "stage", "item", "name")
-    job = {name: headers[name] for name in names if headers.get(name)}
-    called = job.get("name") or job.get("item")
-    what = f"{job.get('task', 'job')}" + (f" of {called}" if called else "")
-    of_project = f" in project {job['project']}" if "project" in job else ""
-    sentences = (f"{what}{of_project}", sentence)
-    return Explanation(subject=job_id, state=state, sentences=sentences, facts={"job": job, **facts})
-
-
-# -- A project ----------------------------------------------------------------------------
-
-
 def explain_project(
-    project_id: str, queue: ProjectQueue, kinds: Sequence[str], failed_items: Container[tuple[str, str]]
+    project_id: str,
+    queue: ProjectQueue,
+    kinds: Mapping[str, Kind],
+    failed_items: Container[tuple[str, str]],
 ) -> Explanation:
     """Say what a project does, what it waits for, and which nodes there are.
 
@@ -157,10 +54,12 @@ def explain_project(
     state, nodes = queue.state(project_id), queue.nodes()
     with queue_errors():
         large_bytes = _set_aside_bytes(project_id, queue, kinds)
+    blocked = blocked_jobs(queue, kinds, nodes, project_id) if state.state == "running" else []
     failed = _failed_jobs(project_id, queue, failed_items)
     sentences = [
         _standing(state),
         *(_progress(name, stage) for name, stage in state.stages.items() if name != "plan"),
+        *(one.sentence() for one in blocked),
         *hindrances(state, nodes),
         *_too_large(large_bytes, nodes),
         *(f"job {report.get('job_id')} has failed: {report.get('cause')}" for report in failed),
@@ -169,9 +68,10 @@ def explain_project(
         "phase": state.phase,
         "outstanding": state.outstanding,
         "stages": {name: asdict(stage) for name, stage in state.stages.items()},
+        "blocked": [one.to_dict() for one in blocked],
         "set_aside_bytes": large_bytes,
         "failed_jobs": failed,
-        "nodes": [asdict(node) for node in nodes],
+        "nodes": [node.to_dict() for node in nodes],
     }
     return Explanation(subject=project_id, state=state.state, sentences=tuple(sentences), facts=facts)
 
@@ -223,13 +123,13 @@ def _progress(name: str, stage: StageProgress) -> str:
     return f"{name}: {stage.done} of {stage.planned} planned jobs done{failed}"
 
 
-def _set_aside_bytes(project_id: str, queue: ProjectQueue, kinds: Sequence[str]) -> list[int]:
+def _set_aside_bytes(project_id: str, queue: ProjectQueue, kinds: Mapping[str, Kind]) -> list[int]:
     """Return what each job of a project needs that was set aside as large, largest first."""
     needs = [
-        int(needed_bytes)
+        int(parked.score)
         for kind in kinds
-        for payload, needed_bytes in queue.parked_in(keys.large(kind))
-        if headers_of(payload).get("project") == project_id
+        for parked in queue.parked_in(keys.large(kind))
+        if headers_of(parked.payload).get("project") == project_id
     ]
     return sorted(needs, reverse=True)
 
@@ -239,12 +139,17 @@ def _too_large(needs_bytes: Sequence[int], nodes: Sequence[LiveNode]) -> list[st
         return []
     count, most = len(needs_bytes), in_binary_units(needs_bytes[0], rounded_up=True)
     jobs = "one job was" if count == 1 else f"{count} jobs were"
-    return [f"{jobs} set aside as large: up to {most} needed; {_best(nodes)}"]
+    return [f"{jobs} set aside as large: up to {most} needed; {best_offer(nodes)}"]
 
 
-def _best(nodes: Sequence[LiveNode]) -> str:
-    """Say what the roomiest node offers."""
+def best_offer(nodes: Sequence[LiveNode]) -> str:
+    """Say how much memory the roomiest node offers a job when nothing else runs on it."""
     if not nodes:
         return "no node is alive"
-    best = max(nodes, key=lambda node: node.budget_memory_bytes)
-    return f"the best node ({best.name}) offers {in_binary_units(best.budget_memory_bytes)}"
+    best = max(nodes, key=_offered_bytes)
+    return f"the best node ({best.name}) offers {in_binary_units(_offered_bytes(best))}"
+
+
+def _offered_bytes(node: LiveNode) -> int:
+    # A node of an older version tells only what its machine leaves now.
+    return node.budget_memory_bytes if node.offers_memory_bytes is None else node.offers_memory_bytes

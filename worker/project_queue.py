@@ -4,8 +4,9 @@ Does not cover the store (:mod:`worker.submission`) nor the command line.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import redis
@@ -24,8 +25,32 @@ _STRETCH = 500
 """Messages that one call looks at: a cancellation never holds up Redis for long."""
 
 
+_FIRST_LARGE = 50
+"""Of a large set the most and the least charged are looked at: what needs a GPU may be charged nothing."""
+
+
 class QueueError(Exception):
     """The queue did not answer, or not as it should; the text says how."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """A message that waits in a list, or was put aside from there."""
+
+    list: str
+    payload: bytes
+    entry: bytes = b""
+    """As its zset has it; empty for a message of a list."""
+    score: float = 0
+    """Of a large entry the bytes it was charged; of a delayed one when it is due."""
+    since_ms: int | None = None
+    """Since when it has waited aside, in server milliseconds; None where that is not known."""
+    is_head: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of its list."""
+        return keys.kind_of_list(self.list)
 
 
 class ProjectQueue:
@@ -146,10 +171,46 @@ class ProjectQueue:
         """Return how many messages a list holds."""
         return int(self._redis.llen(name))
 
-    def parked_in(self, name: str) -> Iterator[tuple[bytes, float]]:
-        """Yield text and score of the messages of a zset (the delayed ones, a large set)."""
+    def first_waiting(self, kinds: Sequence[str]) -> list[Parked]:
+        """Return the heads of the kinds' lists, and the entries at both ends of their large sets."""
+        lists = [name for kind in kinds for name in keys.queue_lists(kind)]
+        with queue_errors():
+            asking = self._redis.pipeline(transaction=False)
+            for name in lists:
+                asking.lindex(name, -1)
+            for kind in kinds:
+                asking.zrevrange(keys.large(kind), 0, _FIRST_LARGE - 1, withscores=True)
+                asking.zrange(keys.large(kind), 0, _FIRST_LARGE - 1, withscores=True)
+            replies = asking.execute()
+        heads = zip(lists, replies, strict=False)
+        of_kinds = zip(kinds, replies[len(lists) :: 2], replies[len(lists) + 1 :: 2], strict=True)
+        return [
+            *(Parked(list=name, payload=payload, is_head=True) for name, payload in heads if payload),
+            *(entry for kind, most, least in of_kinds for entry in self._parked(kind, dict(most + least))),
+        ]
+
+    def _parked(self, kind: str, charges: Mapping[bytes, float]) -> list[Parked]:
+        """Return entries of a kind's large set, and since when each waits."""
+        if not charges:
+            return []
+        with queue_errors():
+            entries: list[Any] = list(charges)  # The stubs know text only.
+            since_ms = self._redis.zmscore(keys.large_since(kind), entries)
+        return [
+            read_parked(entry, charged_bytes, since)
+            for (entry, charged_bytes), since in zip(charges.items(), since_ms, strict=True)
+        ]
+
+    def since_ms(self, kind: str, entry: bytes) -> int | None:
+        """Return since when an entry of a kind's large set waits, in server milliseconds; None: not known."""
+        with queue_errors():
+            since = self._redis.zscore(keys.large_since(kind), entry)
+        return None if since is None else int(since)
+
+    def parked_in(self, name: str) -> Iterator[Parked]:
+        """Yield the messages of a zset (the delayed ones, a large set)."""
         for entry, score in self._redis.zscan_iter(name, count=_STRETCH):
-            yield entry.partition(b"\0")[2], score
+            yield read_parked(entry, score)
 
     def dead(self) -> Iterator[dict[str, Any]]:
         """Yield the reports of failed jobs, newest first."""
@@ -168,6 +229,18 @@ class ProjectQueue:
     def close(self) -> None:
         """Close the connection."""
         self._redis.close()
+
+
+def read_parked(entry: bytes, score: float, since_ms: float | None = None) -> Parked:
+    """Return an entry of the delayed messages or of a large set: list, a zero byte, text."""
+    name, _, payload = entry.partition(b"\0")
+    return Parked(
+        list=_text(name),
+        payload=payload,
+        entry=entry,
+        score=score,
+        since_ms=None if since_ms is None else int(since_ms),
+    )
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from worker.live_nodes import describe_folders
 from worker.logs import get_logger
 from worker.misfits import Misfits
 from worker.node import Node
+from worker.node_entry import NodeEntry
 from worker.pool import GovernedPool
 from worker.project_queue import ProjectQueue
 from worker.queue_view import QueueView
@@ -52,6 +53,7 @@ class Puller:
         self._node = node
         settings = node.settings
         self._folders = {} if settings.single_node else describe_folders(settings)
+        self._entry = NodeEntry(node)
         self.lease = Lease(settings.redis_url, settings.name, settings.lease_seconds, self.describe)
         self._bell = Doorbell(self.pull)
         self.settler = Settler(self.lease, on_added=self._settle_soon)
@@ -162,19 +164,7 @@ class Puller:
 
     def describe(self) -> dict[str, str]:
         """Return the node's entry in the registry; called by the lease's thread."""
-        governor = self._node.governor
-        free = governor.availability()
-        return {
-            "name": self._node.settings.name,
-            "pressure": str(governor.pressure()),
-            "budget_memory_bytes": str(free.budget.memory_bytes),
-            "reserved_memory_bytes": str(free.reserved.memory_bytes),
-            "budget_cpu_threads": str(free.budget.cpu_threads),
-            "reserved_cpu_threads": str(free.reserved.cpu_threads),
-            "active_reservations": str(free.active_reservations),
-            "waits_for": self._intake.waits_for or "",
-            **self._folders,
-        }
+        return {**self._entry.fields(self._intake.waits_for or ""), **self._folders}
 
     def counters(self) -> dict[str, int]:
         """Return counts since the start, for ``inspect stats``."""

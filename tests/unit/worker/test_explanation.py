@@ -1,16 +1,17 @@
 """An explanation says in sentences what a project does, what it waits for, and what is too large."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pytest
 
+from tests.unit.worker.builders import a_kind
 from worker import keys
 from worker.cluster_watch import Standstill
 from worker.explanation import Explanation, explain_project, hindrances
 from worker.live_nodes import LiveNode
-from worker.project_queue import ProjectQueue
+from worker.project_queue import Parked, ProjectQueue
 from worker.project_state import PlanningFailure, ProjectState, StageProgress
 
 GIB = 1 << 30
@@ -34,6 +35,7 @@ class FakeQueue:
     ) -> None:
         self._state, self._nodes, self._large = state, list(nodes), large
         self.reports: list[dict[str, Any]] = []
+        self.heads: list[bytes] = []
 
     def state(self, _project: str) -> ProjectState:
         """Return the project's state."""
@@ -43,11 +45,24 @@ class FakeQueue:
         """Return who is alive."""
         return self._nodes
 
-    def parked_in(self, name: str) -> Iterator[tuple[bytes, float]]:
+    def parked_in(self, name: str) -> Iterator[Parked]:
         """Yield what was set aside of the one kind."""
         if name == keys.large("noop"):
             for project, needed_bytes in self._large:
-                yield json.dumps({"headers": {"project": project}}).encode(), float(needed_bytes)
+                payload = json.dumps({"headers": {"project": project}}).encode()
+                yield Parked(list="noop", payload=payload, score=needed_bytes)
+
+    def first_waiting(self, _kinds: Sequence[str]) -> list[Parked]:
+        """Return what waits first: a job of the project at the head of its list."""
+        return [Parked(list="noop", payload=payload, is_head=True) for payload in self.heads]
+
+    def waiting_in(self, _name: str) -> Iterator[bytes]:
+        """Yield the messages of the list."""
+        yield from self.heads
+
+    def server_ms(self) -> int:
+        """Return the server's time."""
+        return 1_000_000
 
     def dead(self) -> Iterator[dict[str, Any]]:
         """Yield the failed jobs."""
@@ -56,7 +71,9 @@ class FakeQueue:
 
 def explained(queue: FakeQueue) -> Explanation:
     """Explain project p."""
-    return explain_project("p", cast("ProjectQueue", queue), ["noop"], {("match", "a"), ("match", "b")})
+    return explain_project(
+        "p", cast("ProjectQueue", queue), {"noop": a_kind()}, {("match", "a"), ("match", "b")}
+    )
 
 
 def failed_job(job_id: str, item: str, project: str = "p") -> dict[str, str]:
