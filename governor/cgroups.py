@@ -7,6 +7,7 @@ Swap is never counted.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +24,12 @@ from governor.procfs import read_psi_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLimit:
-    """A limit and whose it is: the smallest of a process's own cgroup and all above it."""
+class _Limit:
+    """A limit of one cgroup."""
 
-    limit_bytes: int
     cgroup: str
     """As this process sees it; "/" is the top, in a container the container."""
+    folder: Path
 
     @property
     def owner(self) -> str:
@@ -37,22 +38,43 @@ class MemoryLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimit(_Limit):
+    """How much memory all processes in a cgroup may have together."""
+
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuQuota(_Limit):
+    """How many CPUs' time all processes in a cgroup may use together."""
+
+    cpus: float
+
+    @property
+    def whole_cpus(self) -> int:
+        """Return it rounded down, at least 1."""
+        return max(1, math.floor(self.cpus))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What was found when the process started; see :func:`find_limits`."""
+    """What was found when the process started, see :func:`find_limits`; the own cgroup's come first."""
 
     memory_folders: CgroupFolders | None = None
-    limited_folders: frozenset[Path] = frozenset()
-    """Those that had a memory limit then: from now on they must stay readable."""
-    memory_limit: MemoryLimit | None = None
-    cpu_quota: float | None = None
-    """How many CPUs' time this process and its children may use; None is no quota."""
+    memory_limits: tuple[MemoryLimit, ...] = ()
+    cpu_quotas: tuple[CpuQuota, ...] = ()
     pressure_folder: Path | None = None
     """The own cgroup of version 2, where it is not the whole machine."""
 
     @property
+    def memory_limit(self) -> MemoryLimit | None:
+        """Return the smallest limit; None: there is none."""
+        return min(self.memory_limits, key=lambda limit: limit.limit_bytes, default=None)
+
+    @property
     def quota_cpus(self) -> int | None:
-        """Return the quota in whole CPUs, at least 1."""
-        return None if self.cpu_quota is None else max(1, math.floor(self.cpu_quota))
+        """Return the smallest quota in whole CPUs; None: there is none."""
+        return min((quota.whole_cpus for quota in self.cpu_quotas), default=None)
 
 
 NO_LIMITS = Limits()
@@ -67,12 +89,10 @@ def find_limits(proc_root: Path) -> Limits:
         ProfileError: a memory limit is there and cannot be read.
     """
     memory_folders = find_folders(proc_root, "memory")
-    limits = {} if memory_folders is None else _memory_limits(memory_folders)
     return Limits(
         memory_folders=memory_folders,
-        limited_folders=frozenset(limits),
-        memory_limit=_smallest(memory_folders, limits),
-        cpu_quota=_smallest_quota(find_folders(proc_root, "cpu")),
+        memory_limits=() if memory_folders is None else tuple(_memory_limits(memory_folders)),
+        cpu_quotas=tuple(_cpu_quotas(find_folders(proc_root, "cpu"))),
         pressure_folder=_pressure_folder(find_unified_folders(proc_root)),
     )
 
@@ -90,7 +110,10 @@ def read_memory_left(limits: Limits) -> int | None:
     cgroups = limits.memory_folders
     if cgroups is None:
         return None
-    left = (_left_of(folder, cgroups.version, limits) for folder in cgroups.folders)
+    limited = {limit.folder for limit in limits.memory_limits}
+    left = (
+        _left_of(folder, cgroups.version, must_be_readable=folder in limited) for folder in cgroups.folders
+    )
     return min((amount for amount in left if amount is not None), default=None)
 
 
@@ -120,27 +143,24 @@ def oom_kills(limits: Limits) -> int | None:
         return None
 
 
-def _memory_limits(cgroups: CgroupFolders) -> dict[Path, int]:
-    try:
-        limits = {folder: read_memory_limit(folder, cgroups.version) for folder in cgroups.folders}
-    except (OSError, ValueError) as error:
-        msg = f"cannot read the memory limit of a cgroup: {error}"
-        raise ProfileError(msg) from error
-    return {folder: limit for folder, limit in limits.items() if limit is not None}
+def _memory_limits(cgroups: CgroupFolders) -> Iterator[MemoryLimit]:
+    for folder in cgroups.folders:
+        try:
+            limit_bytes = read_memory_limit(folder, cgroups.version)
+        except (OSError, ValueError) as error:
+            msg = f"cannot read the memory limit of a cgroup: {error}"
+            raise ProfileError(msg) from error
+        if limit_bytes is not None:
+            yield MemoryLimit(cgroup=cgroups.name_of(folder), folder=folder, limit_bytes=limit_bytes)
 
 
-def _smallest(cgroups: CgroupFolders | None, limits: dict[Path, int]) -> MemoryLimit | None:
-    if cgroups is None or not limits:
-        return None
-    folder = min(limits, key=lambda folder: limits[folder])
-    return MemoryLimit(limit_bytes=limits[folder], cgroup=cgroups.name_of(folder))
-
-
-def _smallest_quota(cgroups: CgroupFolders | None) -> float | None:
+def _cpu_quotas(cgroups: CgroupFolders | None) -> Iterator[CpuQuota]:
     if cgroups is None:
-        return None
-    quotas = (read_cpu_quota(folder, cgroups.version) for folder in cgroups.folders)
-    return min((quota for quota in quotas if quota is not None), default=None)
+        return
+    for folder in cgroups.folders:
+        cpus = read_cpu_quota(folder, cgroups.version)
+        if cpus is not None:
+            yield CpuQuota(cgroup=cgroups.name_of(folder), folder=folder, cpus=cpus)
 
 
 def _pressure_folder(cgroups: CgroupFolders | None) -> Path | None:
@@ -151,17 +171,17 @@ def _pressure_folder(cgroups: CgroupFolders | None) -> Path | None:
     return own if (own / "cgroup.type").exists() else None
 
 
-def _left_of(folder: Path, version: int, limits: Limits) -> int | None:
+def _left_of(folder: Path, version: int, *, must_be_readable: bool) -> int | None:
     """Return what one cgroup leaves; None: it does not limit. A limit that was lifted counts no more."""
     try:
-        if folder in limits.limited_folders:
+        if must_be_readable:
             folder.stat()  # A limit that cannot be found may be lifted, its cgroup may not be gone.
         limit_bytes = read_memory_limit(folder, version)
         if limit_bytes is None:
             return None
         used_bytes = read_memory_usage(folder, version) - read_reclaimable(folder, version)
     except (OSError, ValueError) as error:
-        if folder not in limits.limited_folders:
+        if not must_be_readable:
             return None
         msg = f"cannot read what cgroup {folder} leaves: {error}; start the worker again if it was moved"
         raise SnapshotError(msg) from error

@@ -19,13 +19,10 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from governor.cgroups import find_limits
-from governor.errors import ProfileError
-from governor.totals import read_totals
-from worker.partitions import Machine, Partition, free_name, refusal
+from worker.bounds import Bounds, find_bounds
+from worker.partitions import Partition, free_name, refusal
 from worker.settings import Settings, WrongSettingError
 
-_PROC_ROOT = Path("/proc")
 _SHARED = 0o1777
 """Everybody may add a file, nobody may remove another's."""
 _PLACES = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - the same for every user, unlike TMPDIR
@@ -33,7 +30,7 @@ _FOLDER_NAME = "tiepoint-workers"
 _SUFFIX = ".worker"
 _MOST_BYTES = 65_536
 _PARTITION = TypeAdapter(Partition)
-_WHOLE_MACHINE = Partition(name="unknown", queue="")
+_WHOLE_MACHINE = Partition(name="unknown", queue="", cgroups=None)
 """Stands for a worker whose file cannot be read: it may have promised everything."""
 
 
@@ -57,11 +54,12 @@ def take_place(settings: Settings) -> Place:
         WrongSettingError: the worker does not fit beside those that run, its
             name is taken, or the lock folder cannot be used.
     """
+    bounds = find_bounds()
     with _opened_folder(settings) as folder:
         running = _running(folder)
         settings = _named(settings, running)
-        _check(settings, running)
-        return Place(settings=settings, descriptor=_locked_file(folder, _partition(settings)))
+        _check(settings, bounds, running)
+        return Place(settings=settings, descriptor=_locked_file(folder, _partition(settings, bounds)))
 
 
 def check_room(settings: Settings) -> None:
@@ -70,9 +68,10 @@ def check_room(settings: Settings) -> None:
     Raises:
         WrongSettingError: as :func:`take_place`.
     """
+    bounds = find_bounds()
     with _opened_folder(settings) as folder:
         running = _running(folder)
-        _check(_named(settings, running), running)
+        _check(_named(settings, running), bounds, running)
 
 
 def default_lock_folder() -> Path:
@@ -91,10 +90,11 @@ def _named(settings: Settings, running: list[Partition]) -> Settings:
     return settings if name == settings.name else settings.model_copy(update={"name": name})
 
 
-def _check(settings: Settings, running: list[Partition]) -> None:
-    wanted = _partition(settings)
-    if reason := refusal(_machine(), running, wanted):
-        raise WrongSettingError(reason)
+def _check(settings: Settings, bounds: Bounds, running: list[Partition]) -> None:
+    wanted = _partition(settings, bounds)
+    for machine in bounds.machines():
+        if reason := refusal(machine, running, wanted):
+            raise WrongSettingError(reason)
     if any((other.name, other.queue) == (wanted.name, wanted.queue) for other in running):
         raise WrongSettingError(
             f"a worker called `{wanted.name}` already serves this queue on this machine; "
@@ -102,32 +102,13 @@ def _check(settings: Settings, running: list[Partition]) -> None:
         )
 
 
-def _machine() -> Machine:
-    """Return what the workers of this lock folder share.
-
-    Of the CPUs all count, not those that this process may run on: another
-    worker may have been given the others. A quota is shared by all below it.
-    """
-    try:
-        limits = find_limits(_PROC_ROOT)
-        totals = read_totals(_PROC_ROOT, limits)
-    except ProfileError as error:
-        raise WrongSettingError(str(error)) from error
-    cpus, quota_cpus = os.cpu_count() or 1, limits.quota_cpus
-    return Machine(
-        memory_bytes=totals.memory_bytes,
-        cpus=cpus if quota_cpus is None else min(cpus, quota_cpus),
-        memory_limited_by=None if totals.memory_limit is None else totals.memory_limit.owner,
-        has_cpu_quota=quota_cpus is not None and quota_cpus < cpus,
-    )
-
-
-def _partition(settings: Settings) -> Partition:
+def _partition(settings: Settings, bounds: Bounds) -> Partition:
     return Partition(
         name=settings.name,
         queue=_queue(settings),
-        memory_bytes=settings.memory_bytes,
-        cpus=settings.cpus,
+        memory_bytes=bounds.memory_bytes(settings.memory_bytes),
+        cpus=bounds.cpus(settings.cpus),
+        cgroups=bounds.cgroups(),
     )
 
 

@@ -15,23 +15,6 @@ _LEAST_TOLD_BYTES = _GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """What there is to share: the machine, or what limits leave of it."""
-
-    memory_bytes: int
-    cpus: int
-    memory_limited_by: str | None = None
-    """Whose limit the memory is, e.g. "this container"; None: it is all that is fitted."""
-    has_cpu_quota: bool = False
-
-    def described(self) -> str:
-        """Return e.g. "2 GiB by the limit of this container, 4 CPUs"."""
-        owner = "" if self.memory_limited_by is None else f" by the limit of {self.memory_limited_by}"
-        quota = " by quota" if self.has_cpu_quota else ""
-        return f"{_memory(self.memory_bytes)}{owner}, {self.cpus} CPU{'s' * (self.cpus > 1)}{quota}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """What one worker takes of its machine; None is all of it."""
 
@@ -40,17 +23,40 @@ class Partition:
     """Names the queue it serves, so that names need to differ within one queue only."""
     memory_bytes: int | None = None
     cpus: int | None = None
+    cgroups: tuple[str, ...] | None = ()
+    """Keys of the cgroups that limit it; None: not known, it may be any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What workers share: a machine, or what a cgroup's limit leaves of it."""
+
+    memory_bytes: int
+    cpus: int
+    name: str = "this machine"
+    cgroup: str | None = None
+    """The key of the cgroup; None: the whole machine."""
+
+    def is_shared_by(self, worker: Partition) -> bool:
+        """Tell whether a worker takes its part of this."""
+        return self.cgroup is None or worker.cgroups is None or self.cgroup in worker.cgroups
+
+    def described(self) -> str:
+        """Return e.g. "this container (limited to 2 GiB, 4 CPUs)"."""
+        limited = "" if self.cgroup is None else "limited to "
+        return f"{self.name} ({limited}{_memory(self.memory_bytes)}, {_cpu_count(self.cpus)})"
 
 
 def refusal(machine: Machine, running: Sequence[Partition], wanted: Partition) -> str | None:
     """Return why a worker does not fit beside those that run, and what would; None where it fits."""
+    running = [other for other in running if machine.is_shared_by(other)]
     memory_left_bytes = machine.memory_bytes - sum(_memory_bytes(machine, other) for other in running)
     cpus_left = machine.cpus - sum(_cpus(machine, other) for other in running)
     fits = _memory_bytes(machine, wanted) <= memory_left_bytes and _cpus(machine, wanted) <= cpus_left
     if fits or not running:
         # The first one fits always: a partition beyond the machine is lowered to it.
         return None
-    what = f"this machine ({machine.described()}) already has "
+    what = f"{machine.described()} already has "
     what += _and([f"worker `{other.name}` ({_part(machine, other)})" for other in running])
     what += f", and another ({_part(machine, wanted)}) does not fit beside it"
     return f"{what}; {_cure(machine, len(running), memory_left_bytes, cpus_left)}"
@@ -80,8 +86,12 @@ def _part(machine: Machine, partition: Partition) -> str:
     if partition.memory_bytes is None and partition.cpus is None:
         return "all of it"
     memory = "all memory" if partition.memory_bytes is None else _memory(_memory_bytes(machine, partition))
-    cpus = _cpus(machine, partition)
-    return f"{memory}, " + ("all CPUs" if partition.cpus is None else f"{cpus} CPU{'s' * (cpus > 1)}")
+    cpus = "all CPUs" if partition.cpus is None else _cpu_count(_cpus(machine, partition))
+    return f"{memory}, {cpus}"
+
+
+def _cpu_count(cpus: int) -> str:
+    return f"{cpus} CPU{'s' * (cpus > 1)}"
 
 
 def _cure(machine: Machine, workers: int, memory_left_bytes: int, cpus_left: int) -> str:

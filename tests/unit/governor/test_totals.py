@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from governor.cgroups import Limits, MemoryLimit
+from governor.cgroups import CpuQuota, Limits, MemoryLimit
 from governor.totals import read_totals
 from tests.unit.governor.builders import GIB, a_proc
 
@@ -19,8 +19,8 @@ def proc(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("limit_bytes", "binds"), [(16 * GIB - 1, True), (16 * GIB, False)])
 def test_a_limit_counts_below_what_the_machine_has(proc: Path, limit_bytes: int, *, binds: bool) -> None:
     """One that does not bind is not told either."""
-    limit = MemoryLimit(limit_bytes=limit_bytes, cgroup="/")
-    totals = read_totals(proc, Limits(memory_limit=limit))
+    limit = MemoryLimit(limit_bytes=limit_bytes, cgroup="/", folder=proc)
+    totals = read_totals(proc, Limits(memory_limits=(limit,)))
 
     assert totals.physical_memory_bytes == 16 * GIB
     assert totals.memory_bytes == limit_bytes
@@ -39,7 +39,8 @@ def test_a_quota_counts_below_the_affinity(
 ) -> None:
     """Four CPUs may be run on; the quota says how many can be kept busy."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4, 6})
-    totals = read_totals(proc, Limits(cpu_quota=quota))
+    quotas = () if quota is None else (CpuQuota(cpus=quota, cgroup="/", folder=proc),)
+    totals = read_totals(proc, Limits(cpu_quotas=quotas))
 
     assert (totals.affinity_cpus, totals.quota_cpus, totals.cpus) == (4, quota_cpus, cpus)
 
@@ -53,6 +54,6 @@ def test_without_limits_there_is_what_the_machine_has(proc: Path) -> None:
 
 
 @pytest.mark.parametrize(("cgroup", "owner"), [("/", "this container"), ("/a/b", "cgroup /a/b")])
-def test_a_limit_has_an_owner(cgroup: str, owner: str) -> None:
+def test_a_limit_has_an_owner(proc: Path, cgroup: str, owner: str) -> None:
     """People who have to raise it must know where it is."""
-    assert MemoryLimit(limit_bytes=GIB, cgroup=cgroup).owner == owner
+    assert MemoryLimit(limit_bytes=GIB, cgroup=cgroup, folder=proc).owner == owner

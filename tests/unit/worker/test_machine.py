@@ -5,7 +5,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from governor.profile import read_profile
 from tests.unit.governor.builders import GIB, a_proc
 from tests.unit.governor.cgroup_trees import a_v2_tree, v2_memory
-from worker import machine
+from worker import bounds, machine
 from worker.machine import check_room, default_lock_folder, take_place
 from worker.partitions import Partition
 from worker.settings import Settings, WrongSettingError
@@ -94,27 +94,61 @@ def test_partitions_of_one_machine_run_side_by_side(folder: Path, monkeypatch: p
         take_place(small(folder))
 
 
-def test_limits_are_what_the_workers_of_a_container_share(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 16 GiB and 8 CPUs it has 4 GiB and 3: two halves fit, and a third worker is told why it does not."""
-    a_proc(tmp_path / "proc")
-    levels = {"": v2_memory(4 * GIB) | {"cpu.max": "300000 100000\n"}}
-    monkeypatch.setattr(machine, "_PROC_ROOT", a_v2_tree(tmp_path, levels))
+@pytest.fixture
+def enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that enters a container, by its name: 4 GiB and 3 CPUs of 16 GiB and 8 CPUs."""
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    levels = {"": v2_memory(4 * GIB) | {"cpu.max": "300000 100000\n"}}
+
+    def entered(name: str) -> None:
+        if not (tmp_path / name).exists():
+            a_proc(tmp_path / name / "proc")
+            a_v2_tree(tmp_path / name, levels)
+        monkeypatch.setattr(bounds, "_PROC_ROOT", tmp_path / name / "proc")
+
+    return entered
+
+
+def test_the_workers_of_a_container_share_its_limits(folder: Path, enter: Callable[[str], None]) -> None:
+    """Two halves fit; a third worker is told why it does not, though the machine is larger."""
+    enter("box")
     for _ in range(2):
         take_place(settings(folder, memory_bytes=2 * GIB, cpus=1))
 
-    with pytest.raises(WrongSettingError, match=r"4 GiB by the limit of this container, 3 CPUs by quota"):
+    with pytest.raises(WrongSettingError, match=r"^this container \(limited to 4 GiB, 3 CPUs\) already has"):
         take_place(settings(folder, memory_bytes=GIB, cpus=1))
 
 
+def test_the_workers_of_a_container_share_its_quota(folder: Path, enter: Callable[[str], None]) -> None:
+    """Memory is left, CPUs are not."""
+    enter("box")
+    take_place(settings(folder, memory_bytes=GIB, cpus=2))
+
+    with pytest.raises(WrongSettingError, match=r"and another \(1 GiB, 2 CPUs\) does not fit"):
+        take_place(settings(folder, memory_bytes=GIB, cpus=2))
+
+
+def test_containers_with_one_lock_folder_share_the_machine(
+    folder: Path, enter: Callable[[str], None]
+) -> None:
+    """Each has its own limit, and a worker without options takes that: for the CPUs two fit, no third."""
+    for name in ("first", "second"):
+        enter(name)
+        take_place(settings(folder))
+    enter("third")
+
+    with pytest.raises(
+        WrongSettingError, match=r"^this machine \(16 GiB, 8 CPUs\) already has .*4 GiB, 3 CPUs"
+    ):
+        take_place(settings(folder))
+
+
 def test_without_a_readable_limit_no_worker_starts(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, enter: Callable[[str], None]
 ) -> None:
     """Memory fails closed."""
-    a_proc(tmp_path / "proc")
-    monkeypatch.setattr(machine, "_PROC_ROOT", a_v2_tree(tmp_path, {"": v2_memory("lots")}))
+    enter("box")
+    (tmp_path / "box" / "cgroup" / "memory.max").write_text("lots")
 
     with pytest.raises(WrongSettingError, match="cannot read the memory limit"):
         take_place(settings(folder))

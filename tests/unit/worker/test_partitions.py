@@ -1,6 +1,5 @@
 """Workers share a machine only where their partitions add up to it at most."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,20 +64,30 @@ def test_a_second_whole_worker_is_told_how_both_fit() -> None:
     )
 
 
+BOX = Machine(memory_bytes=4 * GIB, cpus=1, name="this container", cgroup="box")
+
+
+def test_a_refusal_names_the_limit() -> None:
+    """Else somebody with 16 GiB would wonder where they are."""
+    text = refusal(BOX, [part(cgroups=("box",))], part(cgroups=("box",))) or ""
+
+    assert text.startswith("this container (limited to 4 GiB, 1 CPU) already has worker `pc1`")
+
+
 @pytest.mark.parametrize(
-    ("changes", "described"),
-    [
-        ({}, "this machine (16 GiB, 8 CPUs) already"),
-        (
-            {"memory_limited_by": "this container"},
-            "this machine (16 GiB by the limit of this container, 8 CPUs) already",
-        ),
-        ({"has_cpu_quota": True, "cpus": 1}, "this machine (16 GiB, 1 CPU by quota) already"),
-    ],
+    ("cgroups", "fits"), [((), True), (("other",), True), (("other", "box"), False), (None, False)]
 )
-def test_a_refusal_names_the_limits(changes: dict[str, Any], described: str) -> None:
-    """Else somebody with 64 GiB would wonder where they are."""
-    assert (refusal(replace(PC, **changes), [part()], part()) or "").startswith(described)
+def test_a_limit_is_shared_by_those_below_it(cgroups: tuple[str, ...] | None, *, fits: bool) -> None:
+    """A worker in another container takes nothing of this one's; one that is not known may."""
+    running = part(4, 1, cgroups=cgroups)
+
+    assert (refusal(BOX, [running], part(1, 1, cgroups=("box",))) is None) is fits
+
+
+def test_the_machine_is_shared_by_all() -> None:
+    """Whatever limits them."""
+    assert refusal(PC, [part(8, 4, cgroups=("box",))], part(8, 4, cgroups=("other",))) is None
+    assert refusal(PC, [part(8, 4, cgroups=("box",))], part(9, 4, cgroups=("other",))) is not None
 
 
 def test_where_something_is_left_that_is_told() -> None:
