@@ -223,7 +223,7 @@ class Drain:
         if not head.is_drained_for:
             return
         now_ns = self._parts.now_ns()
-        if self._governor.availability().active_reservations > len(self._running_beside()):
+        if self._is_in_its_way(decision):
             self._unhindered_since_ns = None
         elif self._unhindered_since_ns is None:
             self._unhindered_since_ns = now_ns
@@ -231,6 +231,22 @@ class Drain:
         is_in_vain = since_ns is not None and now_ns - since_ns >= _LET_GO_AFTER_NS
         if is_in_vain or decision.verdict is Verdict.REJECT:
             self._let_go(queues, decision, now_ns)
+
+    def _is_in_its_way(self, decision: Decision) -> bool:
+        """Tell whether the end of a batch of this node may be what the entry waits for.
+
+        What was started beside it is not in its way, by the rule; but the
+        budget may have fallen since. Then nothing like it is started any more.
+        """
+        running = self._running_beside()
+        if self._governor.availability().active_reservations > len(running):
+            return True
+        beside = sum_of(reservation.grant for reservation in running)
+        amounts = (
+            (decision.needed_memory_bytes, decision.available_memory_bytes, beside.memory_bytes),
+            (decision.needed_gpu_memory_bytes, decision.available_gpu_memory_bytes, beside.gpu_memory_bytes),
+        )
+        return any((needed or 0) > (left or 0) and (taken or 0) > 0 for needed, left, taken in amounts)
 
     def _let_go(self, queues: QueueView, decision: Decision, now_ns: int) -> None:
         log.warning("drain_let_go", decision=decision.sentence(), again_seconds=_REST_NS // 10**9)

@@ -94,6 +94,7 @@ class Node:
     children: Any
     queues: QueueView
     available_bytes: int = 12 * GIB
+    cpu_psi_percent: float = 0
 
     def look(self) -> Head | None:
         """Let a look's time pass, and return what is drained for afterwards."""
@@ -104,7 +105,10 @@ class Node:
     def reserve(self, head: Head, estimate: Estimate) -> tuple[Decision, Reservation | None]:
         """Ask the governor."""
         return self.governor.reserve(
-            self.machine.look(available_bytes=self.available_bytes), estimate, head.kind, waiting_items=1
+            self.machine.look(available_bytes=self.available_bytes, cpu_psi_percent=self.cpu_psi_percent),
+            estimate,
+            head.kind,
+            waiting_items=1,
         )
 
     def start_small(self, estimate: Estimate = SMALL) -> Reservation | None:
@@ -303,7 +307,8 @@ def test_an_entry_that_does_not_fit_an_idle_node_is_let_go() -> None:
     assert node.drain.entry is not None
     node.wait_in_vain(2)
 
-    assert (node.drain.entry, key.holder) == (None, None)
+    assert node.drain.entry is None
+    assert key.holder is None
     assert node.start_small() is not None
 
 
@@ -318,14 +323,28 @@ def test_an_entry_is_not_let_go_while_jobs_run_that_were_there_before() -> None:
 
 
 def test_an_entry_is_let_go_though_small_jobs_run_beside_it() -> None:
-    """It waits for something else than their memory."""
+    """It waits for something else than what they have reserved."""
     node = a_node(FakeKey([a_large(4 * GIB)]))
     node.look()
     assert node.start_small() is not None
-    node.available_bytes = 6 * GIB
+    node.cpu_psi_percent = 20
     node.wait_in_vain(31)
 
     assert node.drain.entry is None
+
+
+def test_an_entry_is_not_let_go_while_the_end_of_a_small_job_may_help() -> None:
+    """Another program has taken memory since that was started beside it; nothing more is."""
+    node = a_node(FakeKey([a_large(4 * GIB)]))
+    node.look()
+    beside = node.start_small()
+    node.available_bytes = 6 * GIB
+    node.wait_in_vain(60)
+    assert node.start_small() is None
+    assert beside is not None
+    node.governor.release(beside)
+
+    assert node.try_entry() is not None
 
 
 def test_what_was_let_go_is_drained_for_again_after_a_rest() -> None:
