@@ -304,7 +304,7 @@ def test_an_entry_that_does_not_fit_an_idle_node_is_let_go() -> None:
     node = a_node(key)
     node.look()
     node.wait_in_vain(29)
-    assert node.drain.entry is not None
+    assert node.start_small() is None
     node.wait_in_vain(2)
 
     assert node.drain.entry is None
