@@ -1,0 +1,311 @@
+"""Whatever happens to batches and children: what is reserved is what the live children hold."""
+
+import random
+import select
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from governor.cgroups import NO_LIMITS
+from governor.model import Estimate, Grant, Resources
+from tasks.errors import Failure, Reason
+from tests.unit.governor.builders import GIB, Machine, a_governor, a_policy
+from tests.unit.worker.builders import KIND, a_kind, an_item
+from tests.unit.worker.fake_spawner import FakeChild, FakeSpawner, LinkToFake
+from tests.unit.worker.test_running_batch import FakeSettler
+from worker import pool as pool_module
+from worker.pool import GovernedPool
+from worker.running_batch import BatchServices, RunningBatch
+from worker.settle import Settler
+
+CHILDREN = 4
+EVENTS = 10_000
+ESTIMATE = Estimate(
+    memory_fixed_bytes=GIB // 4, memory_per_item_bytes=GIB // 2, max_batch=4, cpu_threads=3, io_slots=1
+)
+FAILURE = Failure(name="a.jpg", reason=Reason.UNREADABLE, cause="torn", cure="copy it again")
+LARGER = Estimate(memory_fixed_bytes=64 * GIB).to_header()
+OUTCOMES: tuple[dict[str, Any], ...] = (
+    *({"action": "done"},) * 4,
+    {"action": "failed", "failure": FAILURE.to_dict()},
+    {"action": "needs", "estimate": LARGER},
+    {"action": "transient", "cause": "the disk is full"},
+)
+
+
+class FakeHub:
+    """Celery's event loop, one round at a time, in any order."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._readers: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
+
+    def add_reader(self, fd: int, callback: Callable[..., None], *arguments: Any) -> None:
+        """Call back when there is something to read."""
+        self._readers[fd] = (callback, arguments)
+
+    def remove(self, fd: int) -> None:
+        """Call back no more."""
+        self._readers.pop(fd, None)
+
+    def run_once(self) -> bool:
+        """Serve what is readable; tell whether that was anything."""
+        readable, _, _ = select.select(list(self._readers), [], [], 0)
+        self._chance.shuffle(readable)
+        for fd in readable:
+            if fd in self._readers:
+                callback, arguments = self._readers[fd]
+                callback(*arguments)
+        return bool(readable)
+
+
+class Scene:
+    """One node's pool, whose spawner and children are fakes; a seed decides what happens."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.machine = Machine()
+        self.governor = a_governor(self.machine, policy=a_policy(cpu_psi_limit_percent=None))
+        # At every change, not only between two events.
+        self.governor.subscribe(self.governor.check)
+        self.items: dict[str, list[Any]] = {}
+        self.happened: Counter[str] = Counter()
+        self._numbers = count()
+        self._services = BatchServices(
+            governor=self.governor,
+            settler=cast("Settler", FakeSettler()),
+            record_failure=lambda _item, _failure: None,
+            on_over=lambda batch: self.items.__delitem__(batch.request.batch_id),
+        )
+        self._kind = a_kind(estimate=ESTIMATE, window=lambda grant: grant.cpu_threads)
+        self._hub = FakeHub(self.chance)
+        self.pool = GovernedPool(app=None)
+
+    def run(self) -> None:
+        """Start the pool and its children."""
+        self.pool.on_start()
+        self.pool.register_with_event_loop(self._hub)
+        self.settle_down()
+
+    spawner: FakeSpawner
+
+    def on_spawner_started(self, spawner: FakeSpawner) -> None:
+        """Take the place of the one that has ended."""
+        self.spawner = spawner
+
+    def settle_down(self) -> None:
+        """Let everybody read until there is nothing more to read, in any order."""
+        readers = [self._others_read, self._hub.run_once]
+        while readers[0]() or readers[1]():
+            self.check_nothing_is_released_early()
+            self.chance.shuffle(readers)
+
+    def _others_read(self) -> bool:
+        # All of them, not only the first that has something.
+        has_read = [self.spawner.serve(), *(child.read() for child in self._children())]
+        return any(has_read)
+
+    def check_nothing_is_released_early(self) -> None:
+        """Compare what is reserved with the live children while not all has been read yet: it may be more."""
+        reserved, (held, _) = self.governor.availability().reserved, self.held()
+
+        assert reserved.memory_bytes >= held.memory_bytes
+        assert reserved.cpu_threads >= held.cpu_threads
+
+    def check_books(self) -> None:
+        """Compare what is reserved with the live children, now that all has been read."""
+        availability = self.governor.availability()
+
+        assert (availability.reserved, availability.active_reservations) == self.held()
+
+    def held(self) -> tuple[Resources, int]:
+        """Return what live children, and batches that wait for one, hold; and how many batches that is."""
+        requests = [child.request for child in self.spawner.children.values()]
+        waiting = [batch.request for batch in self.pool._waiting]
+        grants = [request.grant for request in [*requests, *waiting] if request is not None]
+        return total(grants), len(grants)
+
+    # -- What may happen --------------------------------------------------------------
+
+    def happen(self) -> None:
+        """Let one of the events happen that are possible now."""
+        events = [self.start, self.start, self.start]
+        if any(child.is_at_work for child in self._children()):
+            events += [self.finish, self.finish, self.tell, self.kill, self.exit, self.time_out, self.cancel]
+        if self._children():
+            events += [self.kill_any]
+        if self.chance.random() < 0.02:
+            events = [self.end_spawner, self.grow, self.shrink]
+        event = self.chance.choice(events)
+        event()
+        self.happened[event.__name__] += 1
+
+    def start(self) -> None:
+        """Reserve as the intake does, claim perhaps fewer, dispatch; or give it back, claimed none."""
+        if self.pool.idle_children <= 0:
+            return
+        snapshot = self.machine.look(available_bytes=self.chance.randint(3 * GIB, 12 * GIB))
+        waiting_items = self.chance.choice([None, 1, 3, 40])
+        _, reservation = self.governor.reserve(snapshot, ESTIMATE, KIND, waiting_items)
+        if reservation is None:
+            return
+        claimed = self.chance.randint(0, reservation.grant.batch)
+        if claimed == 0:
+            self.governor.release(reservation)
+            return
+        self.governor.shrink(reservation, claimed)
+        items = [
+            an_item(str(next(self._numbers)), attempts=self.chance.randint(0, 2)) for _ in range(claimed)
+        ]
+        batch = RunningBatch(items, self._kind, reservation, self._services)
+        self.items[batch.request.batch_id] = items
+        self.pool.submit(batch)
+
+    def tell(self) -> None:
+        """Tell how one item ended, or run out of memory over it and go on."""
+        child = self._busy_child()
+        if child.open_items:
+            child.tell_outcome(self.chance.choice(OUTCOMES))
+
+    def finish(self) -> None:
+        """Tell of all items, or of some, and report; some children keep too much memory."""
+        child = self._busy_child()
+        for _ in range(self.chance.choice([child.open_items, child.open_items, 0])):
+            child.tell_outcome(self.chance.choice(OUTCOMES))
+        child.tell_report(retire=self.chance.random() < 0.1)
+
+    def kill(self) -> None:
+        """Let somebody kill a child at work."""
+        self.spawner.end_child(self._busy_child().pid, signal.SIGKILL)
+
+    def kill_any(self) -> None:
+        """Let somebody kill a child, at work or idle."""
+        self.spawner.end_child(self.chance.choice(self._children()).pid, signal.SIGKILL)
+
+    def exit(self) -> None:
+        """Let a library end the process of a batch."""
+        self.spawner.end_child(self._busy_child().pid, 1 << 8)
+
+    def time_out(self) -> None:
+        """Have a child ended that takes too long; none of its jobs is revoked."""
+        self.pool.terminate_job(self._busy_child().pid, signal.SIGKILL)
+
+    def cancel(self) -> None:
+        """Revoke a job that runs: Celery acknowledges it, and has its child ended."""
+        child = self._busy_child()
+        request = child.request
+        if request is not None:
+            self.chance.choice(self.items[request.batch_id]).request.acknowledged = True
+        self.pool.terminate_job(child.pid, signal.SIGTERM)
+
+    def end_spawner(self) -> None:
+        """Kill the process that all children come from."""
+        self.spawner.end()
+
+    def grow(self) -> None:
+        """Have one more child, up to twice as many."""
+        if self.pool.limit < 2 * CHILDREN:
+            self.pool.grow()
+
+    def shrink(self) -> None:
+        """Have one fewer."""
+        self.pool.shrink()
+
+    def fill(self) -> None:
+        """Have a batch at work in every child."""
+        while self.pool.idle_children > 0:
+            self.start()
+        self.settle_down()
+
+    def finish_all(self) -> None:
+        """Let every batch at work end."""
+        self.settle_down()
+        for child in self._children():
+            if child.is_at_work:
+                child.tell_report()
+
+    def _children(self) -> list[FakeChild]:
+        return list(self.spawner.children.values())
+
+    def _busy_child(self) -> FakeChild:
+        return self.chance.choice([child for child in self._children() if child.is_at_work])
+
+
+def total(grants: list[Grant]) -> Resources:
+    """Add up grants, written out so that it shares nothing with the ledger."""
+    return Resources(
+        memory_bytes=sum(grant.memory_bytes for grant in grants),
+        gpu_memory_bytes=sum(grant.gpu_memory_bytes for grant in grants),
+        cpu_threads=sum(grant.cpu_threads for grant in grants),
+        gpu_slots=sum(grant.gpu_slots for grant in grants),
+        io_slots=sum(grant.io_slots for grant in grants),
+    )
+
+
+NewScene = Callable[[int], Scene]
+
+
+@pytest.fixture
+def new_scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[NewScene]:
+    """Return a function from a seed to a scene whose pool runs on fakes; closed at the end."""
+    scenes: list[Scene] = []
+    node = SimpleNamespace(cpu_budget_threads=CHILDREN, limits=NO_LIMITS, child_environment=dict)
+
+    monkeypatch.setattr(pool_module, "node_of", lambda _: node)
+
+    def build(seed: int) -> Scene:
+        scene = Scene(seed)
+        monkeypatch.setattr(pool_module, "SpawnerLink", lambda _: LinkToFake(scene.on_spawner_started))
+        scene.run()
+        scenes.append(scene)
+        return scene
+
+    yield build
+    for scene in scenes:
+        scene.pool.on_terminate()
+
+
+@pytest.mark.parametrize(("events", "read_ratio"), [(EVENTS, 1.0), (EVENTS // 4, 0.4)])
+def test_after_each_random_event_what_is_reserved_is_what_live_children_hold(
+    new_scene: NewScene, events: int, read_ratio: float
+) -> None:
+    """Ends, kills, time-outs, revocations; also several before anybody reads. In the end it is 0."""
+    scene = new_scene(1)
+    for _ in range(events):
+        scene.happen()
+        scene.check_nothing_is_released_early()
+        if scene.chance.random() < read_ratio:
+            scene.settle_down()
+            scene.check_books()
+    scene.finish_all()
+    scene.settle_down()
+
+    assert scene.governor.availability().reserved == Resources()
+    assert len(scene.happened) == 11
+    assert min(scene.happened.values()) > 10
+
+
+def test_a_warm_shutdown_ends_with_nothing_reserved(new_scene: NewScene) -> None:
+    """Every batch ends as it would have; those that waited for a child go back with the lease."""
+    scene = new_scene(2)
+    scene.fill()
+    scene.finish_all()
+    scene.pool.on_stop()
+
+    assert scene.governor.availability().reserved == Resources()
+
+
+def test_a_cold_shutdown_ends_with_nothing_reserved(new_scene: NewScene) -> None:
+    """No batch ends; their children do."""
+    scene = new_scene(3)
+    scene.fill()
+    before = scene.governor.availability().active_reservations
+    scene.pool.on_terminate()
+
+    assert before == CHILDREN
+    assert scene.governor.availability().reserved == Resources()
