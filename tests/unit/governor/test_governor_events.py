@@ -16,7 +16,7 @@ from tests.unit.governor.builders import GIB, Machine, a_dedicated_gpu, a_govern
 CLAIMS = 16
 ROUNDS = 40
 PATIENCE_SECONDS = 60.0
-BUDGET = Resources(memory_bytes=8 * GIB, gpu_memory_bytes=3 * GIB, cpu_threads=15, gpu_slots=6, io_slots=8)
+BUDGET = Resources(memory_bytes=8 * GIB, gpu_memory_bytes=3 * GIB, cpu_threads=15, gpu_slots=3, io_slots=5)
 """Of 10 GiB available 2 are kept back, of 16 CPUs one, of 3.5 GiB of GPU memory half a GiB."""
 
 
@@ -31,7 +31,7 @@ def _threads_that_take_turns_all_the_time() -> Iterator[None]:
 
 def an_idle_governor(machine: Machine) -> Governor:
     """Build the governor of a node with :data:`BUDGET`."""
-    policy = a_policy(gpu_slots=6, gpu_memory_reserve_bytes=GIB // 2)
+    policy = a_policy(gpu_slots=3, io_slots=5, gpu_memory_reserve_bytes=GIB // 2)
     return a_governor(machine, a_profile(gpu=a_dedicated_gpu()), policy)
 
 
@@ -42,7 +42,7 @@ def some_estimate(chance: random.Random) -> Estimate:
         memory_fixed_bytes=chance.randint(0, GIB),
         memory_per_item_bytes=chance.randint(1, GIB),
         gpu_memory_per_item_bytes=gpu_bytes,
-        gpu_slots=int(gpu_bytes > 0),
+        gpu_slots=chance.randint(1, 2) if gpu_bytes else 0,
         max_batch=chance.randint(1, 4),
         cpu_threads=chance.randint(1, 4),
         io_slots=chance.randint(0, 2),
