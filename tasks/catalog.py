@@ -15,6 +15,7 @@ _MODULES = (
     "tasks.visual_index",
     "tasks.pairs",
     "tasks.matching",
+    "tasks.gpu_matching",
     "tasks.verification",
     "tasks.tracks",
     "tasks.reconstruction",

@@ -3,7 +3,7 @@
 How two descriptor sets are compared is in :mod:`tasks.matching_kernel`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,20 @@ from tasks.store import ArtefactKey, Store
 PAIRS_PER_THREAD = 2
 MAX_WINDOW_PAIRS = 8
 
+Descriptors = NDArray[np.uint8]
 Matches = NDArray[np.uint32]
+Compare = Callable[[Descriptors, Descriptors, MatchPayload], Matches]
+
+
+def compare_on_cpu(left: Descriptors, right: Descriptors, payload: MatchPayload) -> Matches:
+    """Compare two descriptor sets as a payload says."""
+    return match_descriptors(
+        left,
+        right,
+        extractor=payload.features.extractor,
+        ratio=payload.matching.ratio,
+        cross_check=payload.matching.cross_check,
+    )
 
 
 def run_matching(payloads: Sequence[MatchPayload], grant: Grant, store: Store) -> Iterator[Outcome]:
@@ -43,16 +56,18 @@ def run_matching(payloads: Sequence[MatchPayload], grant: Grant, store: Store) -
     for start in range(0, len(payloads), window_pairs):
         window = payloads[start : start + window_pairs]
         with single_threaded_libraries():
-            results = run_shared(lambda payload: _match(payload, store), window, grant.cpu_threads)
+            results = run_shared(lambda payload: match_pair(payload, store), window, grant.cpu_threads)
         for payload, matches in zip(window, results, strict=True):
-            yield _publish(payload, matches, store)
+            yield publish_matches(payload, matches, store)
 
 
 def _window_pairs(grant: Grant) -> int:
     return min(PAIRS_PER_THREAD * grant.cpu_threads, MAX_WINDOW_PAIRS)
 
 
-def _match(payload: MatchPayload, store: Store) -> Matches | NotReady | None:
+def match_pair(
+    payload: MatchPayload, store: Store, compare: Compare = compare_on_cpu
+) -> Matches | NotReady | None:
     """Return a pair's matches; None where they are published already."""
     if store.has(_key(payload)):
         return None
@@ -63,16 +78,11 @@ def _match(payload: MatchPayload, store: Store) -> Matches | NotReady | None:
         )
     except MissingArtefactError as error:
         return NotReady(cause=str(error))
-    return match_descriptors(
-        left,
-        right,
-        extractor=payload.features.extractor,
-        ratio=payload.matching.ratio,
-        cross_check=payload.matching.cross_check,
-    )
+    return compare(left, right, payload)
 
 
-def _publish(payload: MatchPayload, matches: Matches | NotReady | None, store: Store) -> Outcome:
+def publish_matches(payload: MatchPayload, matches: Matches | NotReady | None, store: Store) -> Outcome:
+    """Publish what :func:`match_pair` has returned, and return the item's outcome."""
     if isinstance(matches, NotReady):
         return matches
     if matches is not None:

@@ -46,6 +46,13 @@ def default_ratio(extractor: Extractor) -> float:
     return ORB_RATIO if extractor == "orb" else SIFT_RATIO
 
 
+def undercuts(first: NDArray[np.int64], second: NDArray[np.int64], limit: Fraction) -> NDArray[np.bool_]:
+    """Tell where first < limit * second, in exact integers."""
+    return np.asarray(
+        first.astype(object) * limit.denominator < second.astype(object) * limit.numerator, np.bool_
+    )
+
+
 def match_descriptors(
     left: NDArray[np.uint8],
     right: NDArray[np.uint8],
@@ -174,9 +181,7 @@ class _NearestFeatures:
         """Tell which left features have first < limit * second, in exact integers."""
         if len(self._reverse_first) == 1:
             return np.ones(len(self._first), np.bool_)
-        first = self._first.astype(np.int64).astype(object)
-        second = self._second.astype(np.int64).astype(object)
-        return np.asarray(first * limit.denominator < second * limit.numerator, np.bool_)
+        return undercuts(self._first.astype(np.int64), self._second.astype(np.int64), limit)
 
     def mutual(self) -> NDArray[np.bool_]:
         """Tell which left features are the nearest ones to their own nearest."""

@@ -5,6 +5,7 @@ estimate (:mod:`tasks.estimate_forms`); docs/adr/0057 says which form is from wh
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from governor.model import Estimate
 
@@ -31,6 +32,14 @@ def _matcher(*, fixed_bytes: int = 0, per_item_bytes: int = 0) -> Estimate:
     )
 
 
+def _gpu_matcher(*, fixed_bytes: int = 0, per_item_bytes: int = 0) -> Estimate:
+    return replace(
+        _matcher(fixed_bytes=fixed_bytes, per_item_bytes=per_item_bytes),
+        gpu_memory_fixed_bytes=640 * _KIB,
+        gpu_slots=1,
+    )
+
+
 OLD_ESTIMATES: Mapping[str, tuple[Estimate, ...]] = {
     "import.images": (
         Estimate(memory_fixed_bytes=128 * _KIB, memory_per_item_bytes=319, max_batch=32, io_slots=1),
@@ -43,6 +52,7 @@ OLD_ESTIMATES: Mapping[str, tuple[Estimate, ...]] = {
         _pairs(fixed_bytes=128 * _KIB, cpu_threads=1),
     ),
     "matcher.run": (_matcher(per_item_bytes=10 * _MIB), _matcher(fixed_bytes=10 * _MIB)),
+    "matcher.run.gpu": (_gpu_matcher(per_item_bytes=10 * _MIB), _gpu_matcher(fixed_bytes=10 * _MIB)),
     "geometric_verifier.run": (
         Estimate(memory_fixed_bytes=4 * _MIB, memory_per_item_bytes=_MIB, max_batch=8, io_slots=1),
     ),

@@ -13,6 +13,7 @@ from tasks.parameters import FeatureParameters, MatchParameters, VerificationPar
 from tasks.store import ArtefactKey, Project, artefact_key
 
 MATCH_KIND = "matcher.run"
+GPU_MATCH_KIND = "matcher.run.gpu"
 MATCH_VERSION = 1
 MATCH_STAGE = "match"
 VERIFY_KIND = "geometric_verifier.run"
@@ -44,6 +45,16 @@ class MatchPayload(PairPayload):
     project: str | None = None
 
 
+class GpuMatchPayload(MatchPayload):
+    """Match the ORB descriptors of two images on a GPU; the artefact is that of MatchPayload."""
+
+    @model_validator(mode="after")
+    def _check_extractor(self) -> Self:
+        if self.features.extractor != "orb":
+            raise ValueError("only ORB features are matched on a GPU")
+        return self
+
+
 class VerifyPayload(PairPayload):
     """Verify the matches of two images."""
 
@@ -59,7 +70,7 @@ def pair_item(left: str, right: str) -> str:
 
 
 def matches_key(left: str, right: str, features: FeatureParameters, matching: MatchParameters) -> ArtefactKey:
-    """Return the name of the matches of two images."""
+    """Return the name of the matches of two images, whichever kind has found them."""
     parameters = {"features": features.model_dump(mode="json"), "matching": matching.model_dump(mode="json")}
     return artefact_key(MATCH_KIND, MATCH_VERSION, parameters, (left, right))
 
@@ -83,15 +94,16 @@ def project_verification_key(project: Project, left: str, right: str) -> Artefac
 
 
 def match_job(project: Project, left: str, right: str) -> Job:
-    """Return the job that matches a pair of a project."""
-    payload = MatchPayload(
+    """Return the job that matches a pair of a project, on a GPU where the project asks for that."""
+    on_gpu = project.parameters.execution.matcher == "gpu"
+    payload = (GpuMatchPayload if on_gpu else MatchPayload)(
         left=left,
         right=right,
         features=project.parameters.features,
         matching=project.parameters.matching,
         project=project.id,
     )
-    return _job(MATCH_KIND, MATCH_STAGE, project, payload)
+    return _job(GPU_MATCH_KIND if on_gpu else MATCH_KIND, MATCH_STAGE, project, payload)
 
 
 def verification_job(project: Project, left: str, right: str) -> Job:

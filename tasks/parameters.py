@@ -1,13 +1,13 @@
-"""Holds the parameters of a project: everything that can change a result.
+"""Holds the parameters of a project: everything that can change a result, and how it is worked on.
 
-Each group is a frozen pydantic model. Its canonical JSON is part of the names
+Each group is a frozen pydantic model. But for ExecutionParameters, its canonical JSON is part of the names
 of the artefacts it leads to, so a changed default is a changed name, never a
 silent reuse.
 """
 
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Literal, Self, cast, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Extractor = Literal["rootsift", "sift", "orb"]
 PairStrategy = Literal["auto", "exhaustive", "retrieval", "sequential", "spatial"]
@@ -99,8 +99,15 @@ class ModelParameters(Parameters):
     camera_model: Literal["SIMPLE_RADIAL"] = "SIMPLE_RADIAL"
 
 
+class ExecutionParameters(Parameters):
+    """How the work is done where that changes no result: no part of any artefact's name."""
+
+    matcher: Literal["cpu", "gpu"] = "cpu"
+    """`gpu`: ORB descriptors are compared on graphics cards; the matches are the same."""
+
+
 class ProjectParameters(Parameters):
-    """Everything that decides a project's result, apart from its photos."""
+    """Everything that decides a project's result, apart from its photos, and how it is worked on."""
 
     features: FeatureParameters = FeatureParameters()
     pairs: PairParameters = PairParameters()
@@ -108,3 +115,13 @@ class ProjectParameters(Parameters):
     verification: VerificationParameters = VerificationParameters()
     tracks: TrackParameters = TrackParameters()
     model: ModelParameters = ModelParameters()
+    execution: ExecutionParameters = ExecutionParameters()
+
+    @model_validator(mode="after")
+    def _check_matcher(self) -> Self:
+        if self.execution.matcher == "gpu" and self.features.extractor != "orb":
+            raise ValueError(
+                f"only ORB features are matched on a GPU, not {self.features.extractor}; "
+                "choose ORB features, or leave the matcher at cpu"
+            )
+        return self

@@ -76,7 +76,7 @@ class Project:
         return self._project_file.is_file()
 
     def create(self, parameters: ProjectParameters, sources: Sequence[Source], *, link: bool = False) -> None:
-        """Create the project; the same again is fine.
+        """Create the project; the same again is fine, and may be worked on in another way from now on.
 
         Raises:
             ProjectError: it exists with other parameters or photos.
@@ -100,6 +100,11 @@ class Project:
                 )
             self._publish(self._project_file, project_text)
         self._check_same(json.loads(project_text))
+        if canonical_json(self._read(self._project_file)) != project_text:
+            # Only how the work is done: jobs that wait are done as they were planned.
+            self._replace(self._project_file, project_text)
+            for name in ("_settings", "parameters"):
+                self.__dict__.pop(name, None)
 
     @cached_property
     def parameters(self) -> ProjectParameters:
@@ -240,7 +245,9 @@ class Project:
     def _check_same(self, wanted: dict[str, Any]) -> None:
         names = {"parameters": "parameters", "sources_sha256": "photos", "link": "--link setting"}
         stored = self._read(self._project_file)
-        different = [words for key, words in names.items() if stored[key] != wanted[key]]
+        different = [
+            words for key, words in names.items() if _deciding(stored[key]) != _deciding(wanted[key])
+        ]
         if different:
             raise ProjectError(
                 f"the project that is there has other {' and other '.join(different)}; "
@@ -278,6 +285,13 @@ class Project:
             return self._read(path)
         except (MissingArtefactError, ProjectError):
             return None
+
+
+def _deciding(setting: Any) -> Any:
+    """Return what of a setting decides a result."""
+    if not isinstance(setting, dict):
+        return setting
+    return {group: values for group, values in setting.items() if group != "execution"}
 
 
 def _registration(entry: Any) -> tuple[str, str] | None:

@@ -47,6 +47,28 @@ OLD_FORMS = {
         "matcher.run",
         Estimate(memory_fixed_bytes=10 * MIB, max_batch=8, cpu_threads=12, io_slots=1),
     ),
+    "matcher.run.gpu, 12 threads": (
+        "matcher.run.gpu",
+        Estimate(
+            memory_per_item_bytes=10 * MIB,
+            gpu_memory_fixed_bytes=655_360,
+            max_batch=8,
+            cpu_threads=12,
+            gpu_slots=1,
+            io_slots=1,
+        ),
+    ),
+    "matcher.run.gpu, 12 threads, 10 MiB fixed": (
+        "matcher.run.gpu",
+        Estimate(
+            memory_fixed_bytes=10 * MIB,
+            gpu_memory_fixed_bytes=655_360,
+            max_batch=8,
+            cpu_threads=12,
+            gpu_slots=1,
+            io_slots=1,
+        ),
+    ),
     "geometric_verifier.run, 4 MiB": (
         "geometric_verifier.run",
         Estimate(memory_fixed_bytes=4 * MIB, memory_per_item_bytes=MIB, max_batch=8, io_slots=1),
