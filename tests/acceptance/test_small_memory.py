@@ -10,6 +10,8 @@ from tests.memory_cgroup import NoMemoryCgroupError
 
 PHOTOS = 4
 """Two would do to overlap; four make it more than luck that they do not."""
+KEPT_BACK_BYTES = 512 * 2**20
+"""By the profile `dedicated`; two photos at once go beyond it even where their peaks do not coincide."""
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +25,11 @@ def report(photos: PhotoSet) -> dict[str, Any]:
 
 
 def test_ours_finishes_every_photo_without_a_kernel_kill(report: dict[str, Any]) -> None:
-    """It sees the limit of its cgroup, of which nobody has told it, and keeps away from it."""
+    """It sees the limit of its cgroup, and leaves free what its profile keeps back."""
     ours = report["tiepoint"]
 
     assert (ours["kernel_kills"], ours["finished"], ours["failed"]) == (0, PHOTOS, 0)
-    assert ours["peak_bytes"] is None or ours["peak_bytes"] < LIMIT_BYTES
+    assert ours["peak_bytes"] is None or ours["peak_bytes"] < LIMIT_BYTES - KEPT_BACK_BYTES
 
 
 def test_both_sides_are_reported_alike(report: dict[str, Any]) -> None:
