@@ -4,16 +4,14 @@ Does not cover what becomes of the item: it says nothing about the item, only
 that there was too little memory for it.
 """
 
-_OPENCV_NO_MEMORY = -4
-"""OpenCV's Error::StsNoMem; OpenCV itself is not imported here."""
-_OUTSIDE_ITS_OWN_ALLOCATOR = "std::bad_alloc"
-"""What a `cv2.error` says where the C++ library, not OpenCV, could not allocate."""
+_OPENCV_MARKS = ("error: (-4:", "std::bad_alloc")
+"""In the text of a `cv2.error`: OpenCV's Error::StsNoMem, and what its C++ library says where not OpenCV's own
+allocator failed. Not the attribute `code`: OpenCV sets that of the class, where it outlives the error."""
 
 
 def is_allocation_failure(error: BaseException) -> bool:
     """Tell whether an error says that memory could not be had: Python's, numpy's, pycolmap's or OpenCV's."""
     if isinstance(error, MemoryError):
         return True
-    if type(error).__module__.partition(".")[0] != "cv2":
-        return False
-    return getattr(error, "code", None) == _OPENCV_NO_MEMORY or _OUTSIDE_ITS_OWN_ALLOCATOR in str(error)
+    is_of_opencv = type(error).__module__.partition(".")[0] == "cv2"
+    return is_of_opencv and any(mark in str(error) for mark in _OPENCV_MARKS)

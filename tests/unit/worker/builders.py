@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from governor.model import Estimate, Grant
@@ -91,15 +92,29 @@ class FakeRequest:
         self.told.append(name)
 
 
-def a_claimed(item: str = "a", *, attempts: int = 0, lost: int = 0, **changes: Any) -> Claimed:
+def a_claimed(
+    item: str = "a",
+    *,
+    attempts: int = 0,
+    lost: int = 0,
+    moved: Estimate | None = None,
+    last_end: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Claimed:
     """Build a claimed message of a job, with its history."""
-    history = {"attempts": attempts, "lost": lost, "estimate": {}}
+    history: dict[str, Any] = {
+        "attempts": attempts,
+        "lost": lost,
+        "estimate": {} if moved is None else asdict(moved),
+    }
+    if last_end is not None:
+        history["last_end"] = last_end
     fields = {"tiepoint": history, **json.loads(to_message(a_job(item, **changes)))}
     return Claimed(tag=f"000000000001:0001:{item}", payload=json.dumps(fields).encode())
 
 
-def an_item(item: str = "a", *, attempts: int = 0) -> ClaimedItem:
-    """Build a claimed item that Celery has received."""
-    claimed = read_item(a_claimed(item, attempts=attempts), LeaseChannel(lambda _tag: None))
+def an_item(item: str = "a", *, attempts: int = 0, estimate: Estimate | None = None) -> ClaimedItem:
+    """Build a claimed item that Celery has received; a node has moved it to ``estimate``, if any."""
+    claimed = read_item(a_claimed(item, attempts=attempts, moved=estimate), LeaseChannel(lambda _tag: None))
     claimed.request = FakeRequest(claimed.job_id, {"number": 1})
     return claimed

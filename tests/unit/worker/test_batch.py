@@ -1,10 +1,12 @@
 """A batch runs once in its child; whatever goes wrong costs the item it was at, and no other."""
 
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import cv2
 import pytest
 
 from governor.model import Estimate, Grant
@@ -131,6 +133,8 @@ def test_a_batch_of_invalid_arguments_calls_nothing(store: Store) -> None:
         (StoreError("the disk is full"), "transient"),
         (MissingArtefactError("gone"), "transient"),
         (MemoryError(), "suspect"),
+        (cv2.error("OpenCV(5.0.0) alloc.cpp:73: error: (-4:Insufficient memory) Failed"), "suspect"),
+        (cv2.error("OpenCV(5.0.0) matchers.cpp:1: error: (-215:Assertion failed) rows"), "failed"),
     ],
 )
 def test_an_error_costs_the_item_it_was_at(store: Store, error: Exception, action: str) -> None:
@@ -139,6 +143,25 @@ def test_an_error_costs_the_item_it_was_at(store: Store, error: Exception, actio
 
     assert actions(emitted) == [(0, "done"), (1, action)]
     assert report.recorded_items == 2
+
+
+def test_memory_that_was_refused_is_told_with_what_the_batch_had(store: Store) -> None:
+    """It is no failure of the item: it runs again, with more."""
+
+    def run(payloads: Sequence[NumberPayload], _grant: Grant, _store: Store) -> Iterator[Outcome]:
+        # No heap memory: that would stay with the process of the other tests.
+        with mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as taken:
+            for offset in range(0, 16 << 20, mmap.PAGESIZE):
+                taken[offset] = 1
+        if payloads:
+            raise MemoryError
+        yield Done()
+
+    _, [(_, outcome)] = run_batch(store, a_kind(run), numbers(1))
+
+    assert outcome["ending"] == "allocation_failed"
+    assert 15 << 20 <= outcome["peak_bytes"] < 48 << 20
+    assert list(store.project("p").failures()) == []
 
 
 def test_a_bug_is_a_recorded_failure_that_names_it(store: Store) -> None:

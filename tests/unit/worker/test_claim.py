@@ -1,5 +1,6 @@
 """What was seen at the head of a list is claimed by the very bytes that were seen."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,7 +52,27 @@ def test_a_head_is_admitted_with_what_its_estimate_stands_for(
 
 
 @pytest.mark.parametrize(
-    ("changes", "runs_alone"), [({}, False), ({"mark": "solo"}, True), ({"is_large": True}, True)]
+    ("mark", "is_admitted"), [("ok", False), ("solo", False), ("moved", True), ("moved_solo", True)]
+)
+def test_only_what_a_node_has_moved_may_be_larger_than_its_kinds_form(
+    mark: str, *, is_admitted: bool
+) -> None:
+    """A sender's near miss stays one, however often its nodes have died."""
+    larger = replace(a_kind().estimate, memory_per_item_bytes=2001)
+    head = a_head(estimate_text=larger.to_header(), mark=mark)
+
+    assert (head.estimate(a_kind(forms=EstimateForms())) == larger) is is_admitted
+
+
+@pytest.mark.parametrize(
+    ("changes", "runs_alone"),
+    [
+        ({}, False),
+        ({"mark": "moved"}, False),
+        ({"mark": "solo"}, True),
+        ({"mark": "moved_solo"}, True),
+        ({"is_large": True}, True),
+    ],
 )
 def test_a_suspect_and_a_large_entry_run_alone(changes: dict[str, Any], runs_alone: bool) -> None:  # noqa: FBT001 - a table
     """What waits behind them is not like them."""

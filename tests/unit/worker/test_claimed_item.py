@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.worker.builders import a_claimed, an_item
+from governor.model import Estimate
+from tests.unit.worker.builders import a_claimed, a_kind, an_item
 from worker.claim import Claimed
 from worker.claimed_item import LeaseChannel, read_item, unread_item
 from worker.frames import Place
@@ -27,6 +28,19 @@ def test_history_and_place_are_read() -> None:
     assert (item.attempts, item.lost) == (1, 3)
     assert item.place == Place(project="p", stage="match", item="left")
     assert (item.name, item.task) == ("left", "noop")
+
+
+def test_an_item_knows_its_estimate_and_how_its_last_attempt_ended() -> None:
+    """What a node has moved it to goes before what its sender wrote."""
+    sent, moved = Estimate(memory_fixed_bytes=1), Estimate(memory_fixed_bytes=2)
+    end = {"ending": "out_of_memory", "node": "pc1", "reserved_bytes": 1, "peak_bytes": None}
+    item = read_item(a_claimed(estimate=sent, moved=moved, last_end=end), CHANNEL)
+
+    assert item.last_end is not None
+    assert item.last_end.to_dict() == end
+    assert item.estimate(a_kind()) == moved
+    assert read_item(a_claimed(estimate=sent), CHANNEL).estimate(a_kind()) == sent
+    assert read_item(a_claimed(), CHANNEL).estimate(a_kind()) == a_kind().estimate
 
 
 @pytest.mark.parametrize("project", [None, 5, "", "../other", "A", "a/b", "a" * 65])
@@ -117,6 +131,9 @@ def test_what_is_no_task_message_is_a_value_error(text: bytes) -> None:
         ("tiepoint", "attempts", True, "attempts is not a count"),
         ("tiepoint", "attempts", -1, "attempts is not a count"),
         ("tiepoint", "lost", 1.5, "lost is not a count"),
+        ("tiepoint", "estimate", "x", "estimate is str"),
+        ("tiepoint", "last_end", [1], "last_end is list"),
+        ("tiepoint", "last_end", {"ending": "killed"}, "last end has other fields"),
     ],
 )
 def test_a_part_of_the_wrong_type_is_a_value_error(part: str, name: str, value: object, told: str) -> None:

@@ -1,5 +1,6 @@
 """The meter sees what one batch has allocated, in the process that runs it."""
 
+import mmap
 import sys
 
 import pytest
@@ -26,6 +27,21 @@ def test_the_peak_is_what_was_allocated_though_it_was_freed_again(allocated_byte
 
     assert allocated_bytes <= meter.peak_bytes() + MIB
     assert meter.peak_bytes() <= allocated_bytes + 2 * MIB
+
+
+def test_a_batch_starts_by_telling_all_that_is_resident() -> None:
+    """Whoever hears of the process's death takes it off the kernel's figure, which holds library pages."""
+    told: list[int] = []
+    meter = MemoryMeter(told.append)
+    meter.start()
+    with mmap.mmap(-1, 16 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as kept:
+        for offset in range(0, 16 * MIB, mmap.PAGESIZE):
+            kept[offset] = 1
+        meter.peak_bytes()
+        meter.start()
+
+    assert private_bytes() - 16 * MIB < told[0]
+    assert 15 * MIB < told[1] - told[0] < 17 * MIB
 
 
 def test_the_peak_of_a_batch_that_does_nothing_is_unknown() -> None:

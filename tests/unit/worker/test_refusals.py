@@ -10,6 +10,7 @@ from tasks.errors import Failure, Reason
 from tasks.estimate_forms import EstimateForms, difference
 from tests.unit.worker.builders import a_head, a_kind
 from worker import refusals
+from worker.deaths import Ending, LastEnd
 
 TOO_LARGE = Decision(
     verdict=Verdict.REJECT, reason=DecisionReason.ESTIMATE_TOO_LARGE, detail="needs 9 GiB, has 2"
@@ -89,3 +90,22 @@ def test_a_refusal_takes_the_name_of_its_item() -> None:
     named = refusals.named(failure, "IMG_1.jpg")
     assert named.name == "IMG_1.jpg"
     assert named.cause == failure.cause
+
+
+@pytest.mark.parametrize("ending", list(Ending))
+def test_a_job_too_large_names_the_memory_kill_that_told_so(ending: Ending) -> None:
+    """The numbers alone would not tell why the job asks for so much; other ends are not to blame."""
+    end = LastEnd(ending=ending, node="pc1", reserved_bytes=1 << 20, peak_bytes=2 << 30)
+    failure = refusals.after_memory_kill(refusals.too_large(TOO_LARGE, None), end)
+
+    names_it = failure.cause.endswith("on node pc1, with 1.00 MiB reserved and at least 2.00 GiB in use")
+    assert failure.cause.startswith("needs 9 GiB, has 2")
+    assert names_it is ending.is_for_memory
+
+
+def test_only_a_job_too_large_has_a_memory_kill_as_its_root() -> None:
+    """A revoked job is a revoked job."""
+    end = LastEnd(ending=Ending.OUT_OF_MEMORY, node="pc1", reserved_bytes=1)
+
+    assert refusals.after_memory_kill(refusals.cancelled("a"), end) == refusals.cancelled("a")
+    assert refusals.after_memory_kill(refusals.too_large(TOO_LARGE, None), None).cause == TOO_LARGE.detail

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -81,6 +81,7 @@ def a_scene(items: list[ClaimedItem] | None = None, *, window: int = 1) -> Scene
         settler=cast("Settler", settler),
         record_failure=lambda item, failure: recorded.append((item.name, failure)),
         on_over=over.append,
+        node="pc1",
     )
     batch = RunningBatch(items, kind, reservation, services)
     return Scene(batch, items, governor, reservation, settler, recorded, over)
@@ -242,6 +243,106 @@ def test_a_child_that_was_killed_for_one_item_makes_no_suspects(scene: Scene) ->
 
     assert sorted(scene.settled) == [("a", "requeue"), ("b", "failed"), ("c", "requeue")]
     assert {entry.get("attempts", 0) for entry in scene.settler.entries} == {0}
+
+
+PROVEN = Death(ending=Ending.OUT_OF_MEMORY, cause="killed by the kernel: out of memory (proven)")
+
+
+def estimate_given_back(scene: Scene, item: str = "a") -> Estimate:
+    """Return the estimate that an item was given back with."""
+    (entry,) = [entry for entry in scene.settler.entries if entry.get("item") == item]
+    return Estimate.from_header(entry["estimate"])
+
+
+def test_an_item_whose_memory_ran_out_goes_back_with_half_more() -> None:
+    """4000 bytes are charged for one; the others of its batch go back as they were."""
+    scene = a_scene()
+    scene.batch.on_child_gone(PROVEN, on_request=False)
+
+    assert estimate_given_back(scene).memory_bytes(1) == 6000
+    assert [("estimate" in entry, "last_end" in entry) for entry in scene.settler.entries] == [
+        (True, True),
+        (False, False),
+        (False, False),
+    ]
+    assert scene.governor.history(KIND) == ()
+
+
+@pytest.mark.parametrize(("peak_bytes", "window", "more_bytes"), [(50_000, 1, 50_000), (50_000, 2, 26_000)])
+def test_the_dead_batchs_own_peak_is_a_floor_which_its_suspects_share(
+    peak_bytes: int, window: int, more_bytes: int
+) -> None:
+    """What is known to be needed is reserved the next time."""
+    scene = a_scene(window=window)
+    scene.batch.on_child_gone(replace(PROVEN, peak_bytes=peak_bytes), on_request=False)
+
+    assert estimate_given_back(scene).memory_bytes(1) == more_bytes
+
+
+def test_the_largest_peak_of_the_kind_on_this_node_is_a_floor() -> None:
+    """Another batch has shown what such jobs take."""
+    scene = a_scene()
+    record = {"items": 1, "duration_ns": 1, "reserved_bytes": 1, "threads": 1}
+    for peak_bytes in (70_000, 300, None):
+        scene.governor.record_batch(KIND, peak_memory_bytes=peak_bytes, **record)
+    scene.batch.on_child_gone(PROVEN, on_request=False)
+
+    assert estimate_given_back(scene).memory_bytes(1) == 70_000
+
+
+def test_an_estimate_grows_from_what_the_message_carries_by_now() -> None:
+    """The second time from the first time's larger one."""
+    moved = Estimate(memory_fixed_bytes=2000, memory_per_item_bytes=4000, max_batch=4)
+    scene = a_scene([an_item("a", attempts=1, estimate=moved)])
+    scene.batch.on_child_gone(PROVEN, on_request=False)
+
+    assert estimate_given_back(scene).memory_bytes(1) == 9000
+
+
+@pytest.mark.parametrize("ending", [Ending.KILLED, Ending.EXITED, Ending.NO_RESULT])
+def test_an_item_that_died_of_something_else_keeps_its_estimate(ending: Ending) -> None:
+    """More memory would not help it."""
+    scene = a_scene()
+    scene.batch.on_child_gone(Death(ending=ending, cause="x", peak_bytes=10**9), on_request=False)
+
+    assert not any("estimate" in entry for entry in scene.settler.entries)
+    assert scene.governor.history(KIND) == ()
+
+
+@pytest.mark.parametrize("above_bytes", [0, 1])
+def test_a_batch_that_died_of_more_than_its_reservation_teaches(above_bytes: int) -> None:
+    """The next batches of its kind are smaller; one that stayed within it teaches nothing."""
+    scene = a_scene()
+    peak_bytes = scene.reservation.grant.memory_bytes + above_bytes
+    scene.batch.on_outcome(0, {"action": "done"})
+    scene.batch.on_child_gone(replace(PROVEN, peak_bytes=peak_bytes), on_request=False)
+
+    peaks = [(record.items, record.peak_memory_bytes) for record in scene.governor.history(KIND)]
+    assert peaks == [(1, peak_bytes)][:above_bytes]
+
+
+def test_the_third_death_for_memory_is_reported_with_node_and_amounts() -> None:
+    """The cure is not the log, but a larger machine."""
+    scene = a_scene([an_item("a", attempts=2)])
+    scene.batch.on_child_gone(replace(PROVEN, peak_bytes=77), on_request=False)
+
+    report = json.loads(scene.settler.entries[0]["report"])
+    assert report["last_end"] == {
+        "ending": "out_of_memory",
+        "node": "pc1",
+        "reserved_bytes": scene.reservation.grant.memory_bytes,
+        "peak_bytes": 77,
+    }
+    assert "out of memory (proven)" in report["cause"]
+    assert "more free memory" in report["cure"]
+
+
+def test_memory_that_was_refused_counts_like_memory_that_was_taken_away(scene: Scene) -> None:
+    """The child lives, and tells what it had."""
+    scene.batch.on_outcome(0, OUT_OF_MEMORY | {"peak_bytes": 30_000})
+
+    assert estimate_given_back(scene).memory_bytes(1) == 30_000
+    assert json.loads(scene.settler.entries[0]["last_end"])["ending"] == "allocation_failed"
 
 
 def test_a_report_releases_the_reservation_once(scene: Scene) -> None:
