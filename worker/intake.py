@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from governor.ledger import Reservation
 from governor.model import Decision, DecisionReason, Estimate, Verdict
 from tasks.catalog import STAGES
-from worker.candidates import Turns, WaitingTimes, in_order
+from worker.beside import need_of
+from worker.candidates import Turns, in_order
 from worker.claim import Claimed, Head, Wish
-from worker.drain import Drain, DrainParts
+from worker.drain import DRAIN_AFTER_NS, Drain, DrainParts
 from worker.drain_key import DrainKey
 from worker.lease import Lease
 from worker.logs import get_logger
 from worker.misfits import Misfits
 from worker.node import Node
+from worker.overtaking import Overtaking
 from worker.pool import GovernedPool
 from worker.queue_view import QueueView
 from worker.reception import Reception
@@ -26,6 +28,7 @@ from worker.running_batch import BatchServices, RunningBatch
 
 log = get_logger(__name__)
 
+_BUSY_LOOK_NS = 1_000_000_000
 _GOVERNOR_WAKES = {DecisionReason.SLOTS_BUSY}
 """Only a release can end these waits, and a release wakes us."""
 
@@ -69,10 +72,9 @@ class Intake:
             kind.name: STAGES.index(kind.stage) if kind.stage in STAGES else len(STAGES)
             for kind in parts.node.kinds.values()
         }
-        self._times = WaitingTimes()
+        self._waits = Overtaking()
+        self._next_busy_look_ns = 0
         self._turns = Turns()
-        self._started_ns: dict[str, int] = {}
-        """When a batch of a source was last started."""
         self._drain = Drain(
             DrainParts(
                 key=DrainKey(parts.lease),
@@ -101,6 +103,7 @@ class Intake:
         plan = _Plan(free_threads=self._governor.availability().available.cpu_threads)
         if not self._has_room(plan):
             self._drain.keep(queues)
+            self._look_while_busy(queues)
             return False
         if queues.needs_look:
             queues.look(self._drain.most_bytes)
@@ -116,15 +119,45 @@ class Intake:
         self._on_nothing_started(plan.waits)
         return False
 
+    def _look_while_busy(self, queues: QueueView) -> None:
+        """See what waits, once a second at most: its time counts, though it cannot be tried yet."""
+        if not queues.is_stale:
+            return
+        now_ns = time.monotonic_ns()
+        if now_ns < self._next_busy_look_ns:
+            self.should_retry = True
+            return
+        self._next_busy_look_ns = now_ns + _BUSY_LOOK_NS
+        queues.look(self._drain.most_bytes)
+        self._waits.note_seen(self._ours(queues), now_ns)
+
+    def _ours(self, queues: QueueView) -> list[Head]:
+        return [head for head in queues.heads() if not self._is_for_others(head)]
+
     def _to_try(self, queues: QueueView) -> list[Head]:
-        """Return what waits in the order to try it; an entry that is drained for comes first."""
-        heads = [head for head in queues.heads() if not self._is_for_others(head)]
-        self._times.note(heads, time.monotonic_ns())
-        ordered = in_order(heads, self._stage_of, self._times, self._turns)
+        """Return what waits in the order to try it.
+
+        An entry that is drained for comes first. Then within each class what
+        is starved for memory: it cannot start, but is set aside to be drained
+        for, before others take what is free.
+        """
+        heads, now_ns = self._ours(queues), time.monotonic_ns()
+        self._waits.note_tried(heads, now_ns)
+        ordered = in_order(heads, self._stage_of, self._waits.tried, self._turns)
+        ordered.sort(key=lambda head: (head.priority, not self._is_starved(head, now_ns)))
         entry = self._drain.entry
         if entry is None:
             return ordered
         return [entry, *(head for head in ordered if head.identity != entry.identity)]
+
+    def _is_starved(self, head: Head, now_ns: int) -> bool:
+        if head.is_large or not self._waits.of(head).is_starved(now_ns, DRAIN_AFTER_NS):
+            return False
+        estimate = head.estimate(self._node.kinds[head.kind])
+        if estimate is None or not estimate.is_valid():
+            return False
+        needed_bytes = need_of(estimate, self._governor.profile.gpu).memory_bytes
+        return needed_bytes > self._node.free_memory_bytes()
 
     def _is_for_others(self, head: Head) -> bool:
         """Tell whether a head's photos are not seen here, while other nodes may see them."""
@@ -183,17 +216,8 @@ class Intake:
             plan.is_over = True
             return
         self._drain.note_waiting(queues, head, decision)
-        misfits.on_wait(
-            queues, head, decision, self._times.since_ns(head), is_overtaken=self._is_overtaken(head)
-        )
+        misfits.on_wait(queues, head, decision, self._waits.of(head))
         plan.waits.append(decision)
-
-    def _is_overtaken(self, head: Head) -> bool:
-        """Tell whether something else was started here since a head waits."""
-        since_ns = self._times.since_ns(head)
-        return since_ns is not None and any(
-            source != head.source and started_ns > since_ns for source, started_ns in self._started_ns.items()
-        )
 
     # -- Claim ------------------------------------------------------------------------
 
@@ -207,7 +231,7 @@ class Intake:
             if self._start(wish.head.kind, reservation, claimed):
                 plan.unstarted.remove(reservation)
                 self._turns.note(wish.head.project)
-                self._started_ns[wish.head.source] = time.monotonic_ns()
+                self._waits.note_started(wish.head.source, time.monotonic_ns())
         if turn.error is not None:
             raise turn.error
 

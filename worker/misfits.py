@@ -13,6 +13,7 @@ from worker.candidates import WaitingTimes
 from worker.claim import Head, Wish
 from worker.drain import DRAIN_AFTER_NS
 from worker.node import Node
+from worker.overtaking import Waiting
 from worker.queue_view import QueueView
 from worker.reception import Reception
 
@@ -47,25 +48,24 @@ class Misfits:
         queues.set_aside(head, decision.needed_memory_bytes or 0, only_if_it_blocks=False)
         return True
 
-    def on_wait(
-        self, queues: QueueView, head: Head, decision: Decision, since_ns: int | None, *, is_overtaken: bool
-    ) -> None:
+    def on_wait(self, queues: QueueView, head: Head, decision: Decision, waiting: Waiting) -> None:
         """Move a head out of the way that has waited for memory for a second and blocks others.
 
         One that blocks none stays among those like it, with which it shares
-        batches; unless others take the memory that it waits for: after 30 s
-        it has to be drained for.
+        batches; unless others take the memory that it waits for: then it has
+        to be drained for.
         """
         is_short = decision.reason is DecisionReason.INSUFFICIENT_MEMORY
-        if not is_short or head.is_large or since_ns is None:
+        if not is_short or head.is_large or waiting.tried_since_ns is None:
             return
-        waited_ns = time.monotonic_ns() - since_ns
-        if waited_ns > _SET_ASIDE_AFTER_NS:
+        now_ns = time.monotonic_ns()
+        is_starved = waiting.is_starved(now_ns, DRAIN_AFTER_NS)
+        if is_starved or now_ns - waiting.tried_since_ns > _SET_ASIDE_AFTER_NS:
             queues.set_aside(
                 head,
                 decision.needed_memory_bytes or 0,
-                only_if_it_blocks=not (is_overtaken and waited_ns >= DRAIN_AFTER_NS),
-                waited_ms=waited_ns // _MS,
+                only_if_it_blocks=not is_starved,
+                waited_ms=(now_ns - (waiting.seen_since_ns or now_ns)) // _MS,
             )
 
     def fail_blocked(self, queues: QueueView, *, is_idle: bool) -> None:

@@ -89,6 +89,11 @@ class QueueView:
         """Tell whether the heads may be others than the known ones."""
         return bool(self._stale or self._filled_large)
 
+    @property
+    def is_stale(self) -> bool:
+        """Tell whether any source may have changed since it was looked at."""
+        return bool(self._stale)
+
     def large_sets(self) -> list[str]:
         """Return the large sets that were not empty when they were last looked at."""
         return sorted(self._filled_large)

@@ -223,7 +223,7 @@ def start_busy(cluster: Cluster, name: str, gate: Path) -> None:
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a node of one thread runs no two small jobs")
 def test_a_job_for_a_whole_node_is_not_starved_by_an_endless_stream(cluster: Cluster) -> None:
-    """It waits for 30 s, then for what runs on one node; the other node never drains."""
+    """It waits for 28 s, then for what runs on one node; the other node never drains."""
     gate = cluster.folder / "gate"
     for name in ("first", "second"):
         start_busy(cluster, name, gate)

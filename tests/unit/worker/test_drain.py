@@ -14,7 +14,7 @@ from tests.unit.governor.builders import GIB, Machine, a_governor
 from tests.unit.worker.builders import KIND, a_head, a_kind
 from worker import keys
 from worker.claim import Head
-from worker.drain import Drain, DrainParts
+from worker.drain import DRAIN_AFTER_NS, Drain, DrainParts
 from worker.drain_key import DrainSight, DrainState
 from worker.queue_view import QueueView
 
@@ -64,7 +64,7 @@ class FakeNodeKey:
         """Do what the script does."""
         shared = self.shared
         shared.looks += 1
-        if waited_ms != 30_000:
+        if waited_ms != DRAIN_AFTER_NS // 1_000_000:
             raise AssertionError(waited_ms)
         if shared.held not in shared.waiting:
             shared.holder = shared.held = None

@@ -14,6 +14,7 @@ from tests.unit.worker.builders import KIND, a_claimed, a_head, a_kind, an_item
 from worker import keys
 from worker.claim import Claimed, Head, LeaseLostError, Wish
 from worker.claimed_item import ClaimedItem
+from worker.drain import DRAIN_AFTER_NS
 from worker.intake import Intake, IntakeParts
 from worker.queue_view import QueueView, Turn
 from worker.redis_scripts import Script
@@ -28,9 +29,15 @@ class FakeQueues:
     brings: Callable[[Wish], int] = lambda wish: wish.batch
     error: Exception | None = None
     needs_look: bool = False
+    is_stale: bool = False
+    looks: int = 0
     turns: list[list[Wish]] = field(default_factory=list)
     drained_for: list[bytes | int] | None = None
     """What this node drains for, as the script tells it."""
+
+    def look(self, _most_bytes: Callable[[], int]) -> None:
+        """Count."""
+        self.looks += 1
 
     def large_sets(self) -> list[str]:
         """Return the large sets that are not empty."""
@@ -74,11 +81,11 @@ class FakeMisfits:
     """Refuses and rejects nothing; remembers what had to wait."""
 
     def __init__(self) -> None:
-        self.overtaken: list[bool] = []
+        self.waited: list[Head] = []
 
-    def on_wait(self, *_: Any, is_overtaken: bool) -> None:
+    def on_wait(self, _queues: QueueView, head: Head, *_: Any) -> None:
         """Remember."""
-        self.overtaken.append(is_overtaken)
+        self.waited.append(head)
 
 
 @dataclass
@@ -240,23 +247,60 @@ def test_nothing_is_started_that_would_put_off_what_is_drained_for() -> None:
     assert "kept free for this job" in (scene.intake.waits_for or "")
 
 
-def test_a_head_is_overtaken_when_something_else_starts() -> None:
-    """Seen the next time that it is tried."""
-    scene = a_scene(children=3)
-    waits = a_head(source="waits", estimate_text=Estimate(memory_fixed_bytes=11 * GIB).to_header())
-    scene.take(FakeQueues([waits]))
-    scene.take(FakeQueues([waits, a_head()]))
-    scene.take(FakeQueues([waits]))
+def test_a_busy_node_sees_what_waits_once_a_second() -> None:
+    """It could not try it; but a head that nobody knows of does not wait."""
+    scene, queues = a_scene(children=0), FakeQueues([a_head()], is_stale=True)
+    scene.take(queues)
+    assert (queues.looks, scene.intake.should_retry) == (1, False)
+    scene.take(queues)
 
-    assert scene.misfits.overtaken == [False, False, True]
+    assert (queues.looks, scene.intake.should_retry) == (1, True)
 
 
-def test_a_head_is_not_overtaken_by_what_starts_of_its_own_list() -> None:
-    """That was the head itself: the pair of the test above."""
-    scene = a_scene(children=3)
-    waits = a_head(estimate_text=Estimate(memory_fixed_bytes=11 * GIB).to_header())
-    scene.take(FakeQueues([waits]))
-    scene.take(FakeQueues([waits, a_head()]))
-    scene.take(FakeQueues([waits]))
+class Clock:
+    """A clock that a test sets."""
 
-    assert scene.misfits.overtaken == [False, False, False]
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        """Return the time."""
+        return self.now_ns
+
+
+@pytest.mark.parametrize(("waited_ns", "is_tried"), [(DRAIN_AFTER_NS - 1, False), (DRAIN_AFTER_NS, True)])
+def test_what_is_starved_for_memory_is_tried_first(
+    monkeypatch: pytest.MonkeyPatch, waited_ns: int, *, is_tried: bool
+) -> None:
+    """Its project has had its turn, so what comes before it takes the only child, over and over."""
+    scene, clock = a_scene(children=3), Clock()
+    monkeypatch.setattr("worker.intake.time", clock)
+    estimate_text = Estimate(memory_fixed_bytes=11 * GIB).to_header()
+    starved = a_head(source="starved", project="served", estimate_text=estimate_text)
+    scene.take(FakeQueues([starved]))
+    clock.now_ns = 1
+    scene.take(FakeQueues([starved, a_head(project="served")]))
+    scene.misfits.waited.clear()
+    scene.pool.idle_children = 1
+    clock.now_ns = waited_ns
+    scene.take(FakeQueues([starved, a_head(project="new")]))
+
+    assert scene.misfits.waited == [starved] * is_tried
+    assert len(scene.pool.batches) == 2
+
+
+def test_what_waits_long_and_would_fit_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has to be drained for: it waits for a child, as its project has been served."""
+    scene, clock = a_scene(children=1), Clock()
+    monkeypatch.setattr("worker.intake.time", clock)
+    waits = a_head(source="waits", project="served")
+    scene.take(FakeQueues([waits, a_head(project="served", priority=0)]))
+    clock.now_ns = 1
+    scene.pool.idle_children = 1
+    scene.take(FakeQueues([waits, a_head(project="served", priority=0)]))
+    clock.now_ns = 1 + DRAIN_AFTER_NS
+    scene.pool.idle_children = 1
+    queues = FakeQueues([waits, a_head(project="new")])
+    scene.take(queues)
+
+    assert [source for source, _ in queues.wished[0]] == [KIND]
