@@ -2,7 +2,7 @@
 
 It publishes what ``matcher.run`` publishes, byte for byte and under the same
 names. Whether a pair comes here is decided when its job is planned; which
-nodes take such jobs, by :mod:`worker.gpu_probe`. How descriptors are compared
+nodes take such jobs, by :mod:`worker.gpu_backend`. How descriptors are compared
 is in :mod:`tasks.gpu_matching_kernel`.
 """
 
@@ -87,5 +87,6 @@ KINDS = (
         run=run_gpu_matching,
         powers_of_two=True,
         warm_up=_warm_up,
+        needs_opencl=True,
     ),
 )

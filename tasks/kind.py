@@ -121,6 +121,8 @@ class Kind:
     warm_up: Callable[[], None] = lambda: None
     """Imports the kind's libraries and does one tiny product, so that a child's
     baseline memory includes them."""
+    needs_opencl: bool = False
+    """Only nodes whose GPU OpenCV can use through OpenCL take such jobs."""
 
     def estimate_for(self, sent: Estimate, *, is_moved: bool = False) -> Estimate | None:
         """Return the estimate that a message's own stands for; None where it is of no accepted form.

@@ -82,7 +82,7 @@ def two_nearest(query: NDArray[np.float32], train: NDArray[np.float32]) -> Neigh
 
 
 def _on_device(values: NDArray[np.float32]) -> cv2.UMat:
-    return cv2.UMat(values)  # type: ignore[call-overload]  # the stubs do not know arrays
+    return cv2.UMat(values)  # type: ignore[call-overload, no-any-return]  # the stubs do not know arrays
 
 
 def _what_is_missing() -> str:

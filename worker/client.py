@@ -31,7 +31,7 @@ from worker.live_nodes import LiveNode
 from worker.project_queue import ProjectQueue, QueueError, queue_errors
 from worker.project_state import ProjectState
 from worker.settings import Settings
-from worker.submission import Wanted, check_nodes, make_project, name_for, photos_of
+from worker.submission import Wanted, check_matcher, check_nodes, make_project, name_for, photos_of
 from worker.trace_command import Answer, ask_nodes
 from worker.waiting_jobs import blocked_jobs
 
@@ -85,13 +85,16 @@ class Client:
 
         Raises:
             ProjectError: no photos; the name belongs to another project; a
-                live node works on another store, or none may read the photos.
+                live node works on another store, none may read the photos, or
+                none can match on a GPU where the parameters want that.
         """
         self._check_store()
         photos = Path(photos) if isinstance(photos, str) else photos
         sources = photos_of(photos, self.store)
-        check_nodes(self._queue.nodes(), self.store, sources, link=link)
+        nodes = self._queue.nodes()
+        check_nodes(nodes, self.store, sources, link=link)
         wanted = Wanted(sources=sources, parameters=parameters or ProjectParameters(), link=link)
+        check_matcher(nodes, wanted.parameters)
         project = make_project(self.store, wanted, name=name, default_name=name_for(photos))
         self._end_cancelling(project.id)
         project.clear_failures()
@@ -209,6 +212,7 @@ class Client:
         return project.id
 
     def _start_again(self, project: Project, until: Phase | None) -> None:
+        check_matcher(self._queue.nodes(), project.parameters)
         last = until or self._queue.until(project.id)
         self._queue.start(project.id, until=last if last in PHASES else "model")
 
@@ -221,7 +225,7 @@ class Client:
         return explain_job(name, self._queue, self._kinds, nodes)
 
     def blocked(self, project_id: str | None = None) -> list[Blocked]:
-        """Return what no live node has room for, of one project or of all: one for each kind and cause."""
+        """Return what no live node has room for, of one project or of all; one per kind and cause."""
         return blocked_jobs(self._queue, self._kinds, self._queue.nodes(), project_id)
 
     def _decisions(self, kind: str, alive: int) -> list[Answer]:

@@ -21,6 +21,8 @@ from worker.command_options import (
     FeaturesOption,
     JsonOption,
     LinkOption,
+    Matcher,
+    MatcherOption,
     MaxFeaturesOption,
     MaxImageSizeOption,
     Pairs,
@@ -46,16 +48,17 @@ def submit(
     pairs: PairsOption = Pairs.AUTO,
     max_image_size: MaxImageSizeOption = 3200,
     max_features: MaxFeaturesOption = 8192,
+    matcher: MatcherOption = Matcher.CPU,
     link: LinkOption = False,
     until: UntilOption = Until.MODEL,
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Give a folder of photos to a cluster; the same photos again continue their project."""
-    parameters = project_parameters(
-        features, pairs, max_image_size_px=max_image_size, max_features=max_features
-    )
     with plain_errors():
+        parameters = project_parameters(
+            features, pairs, max_image_size_px=max_image_size, max_features=max_features, matcher=matcher
+        )
         warning = check_places(photos, parameters.pairs)
     if warning:
         say(warning)

@@ -10,7 +10,14 @@ from typing import Annotated
 
 import typer
 
-from tasks.parameters import FeatureParameters, PairParameters, ProjectParameters, canonical_strategies
+from tasks.parameters import (
+    ExecutionParameters,
+    FeatureParameters,
+    PairParameters,
+    ProjectParameters,
+    canonical_strategies,
+)
+from worker.settings import WrongSettingError
 
 
 class Features(StrEnum):
@@ -19,6 +26,13 @@ class Features(StrEnum):
     ROOTSIFT = "rootsift"
     SIFT = "sift"
     ORB = "orb"
+
+
+class Matcher(StrEnum):
+    """What compares the features."""
+
+    CPU = "cpu"
+    GPU = "gpu"
 
 
 class Pairs(StrEnum):
@@ -76,6 +90,9 @@ PairsOption = Annotated[
         help=f"Which images are matched with which: {', '.join(Pairs)}.",
     ),
 ]
+MatcherOption = Annotated[
+    Matcher, typer.Option(help="What compares ORB features: gpu needs an OpenCL driver; same matches.")
+]
 MaxImageSizeOption = Annotated[
     int, typer.Option(min=64, max=65_535, help="Longer side for detection, in pixels.")
 ]
@@ -102,12 +119,26 @@ def read_bytes(text: str | None) -> int | None:
 
 
 def project_parameters(
-    features: Features, pairs: str, *, max_image_size_px: int, max_features: int
+    features: Features,
+    pairs: str,
+    *,
+    max_image_size_px: int,
+    max_features: int,
+    matcher: Matcher = Matcher.CPU,
 ) -> ProjectParameters:
-    """Return the parameters that a command's options ask for."""
+    """Return the parameters that a command's options ask for.
+
+    Raises:
+        WrongSettingError: features that are not matched on a GPU are to be.
+    """
+    if matcher is Matcher.GPU and features is not Features.ORB:
+        raise WrongSettingError(
+            f"--matcher gpu is for ORB features, not {features.value}; add --features orb, or leave it out"
+        )
     return ProjectParameters(
         features=FeatureParameters(
             extractor=features.value, max_image_size_px=max_image_size_px, max_features=max_features
         ),
         pairs=PairParameters(strategy=pairs),
+        execution=ExecutionParameters(matcher=matcher.value),
     )

@@ -62,6 +62,8 @@ class LiveNode:
     """Its card's name; empty where it has none."""
     gpu_is_uma: bool = False
     """The card lives in the RAM: its bytes are charged to that, and the GPU memory is 0."""
+    gpu_matching: bool = False
+    """It takes jobs of `matcher.run.gpu`."""
     budget_gpu_memory_bytes: int | None = None
     reserved_gpu_memory_bytes: int = 0
     offers_gpu_memory_bytes: int | None = None
@@ -138,6 +140,7 @@ def read_node(name: str, fields: Mapping[str, str]) -> LiveNode:
     return LiveNode(
         name=name,
         gpu_is_uma=fields.get("gpu_is_uma") == "1",
+        gpu_matching=fields.get("gpu_matching") == "1",
         limits=_facts(fields.get("limits", "{}")),
         import_roots=_texts(fields.get("import_roots", "[]")),
         **values,

@@ -20,6 +20,8 @@ from worker.command_options import (
     FeaturesOption,
     JsonOption,
     LinkOption,
+    Matcher,
+    MatcherOption,
     MaxFeaturesOption,
     MaxImageSizeOption,
     MemoryOption,
@@ -33,6 +35,7 @@ from worker.command_options import (
     project_parameters,
     read_bytes,
 )
+from worker.gpu_backend import check_this_machine
 from worker.local_project import interrupted_project, new_project, run_and_summarise
 from worker.local_run import LocalOptions
 
@@ -47,6 +50,7 @@ def run(
     pairs: PairsOption = Pairs.AUTO,
     max_image_size: MaxImageSizeOption = 3200,
     max_features: MaxFeaturesOption = 8192,
+    matcher: MatcherOption = Matcher.CPU,
     link: LinkOption = False,
     until: UntilOption = Until.MODEL,
     cpus: CpusOption = None,
@@ -55,12 +59,13 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Make tie points and a sparse model from a folder of photos, on this machine."""
-    parameters = project_parameters(
-        features, pairs, max_image_size_px=max_image_size, max_features=max_features
-    )
     options = _options(until, cpus, memory, profile)
     folder = project or Path(f"{photos.resolve().name}.tiepoint")
     with plain_errors():
+        parameters = project_parameters(
+            features, pairs, max_image_size_px=max_image_size, max_features=max_features, matcher=matcher
+        )
+        check_this_machine(parameters)
         warning = check_places(photos, parameters.pairs)
     with _resumable(folder), new_project(folder, photos, parameters, link=link) as local:
         if warning:
@@ -77,6 +82,7 @@ def resume_folder(
     """Finish the project of a folder; called by ``resume`` (:mod:`worker.project_commands`)."""
     options = _options(until, cpus, memory, profile)
     with _resumable(folder), interrupted_project(folder) as local:
+        check_this_machine(local.project.parameters)
         summary = run_and_summarise(local, options, errors)
     _finish(summary, folder, until, as_json=as_json)
 

@@ -6,7 +6,7 @@ Redis (:mod:`worker.lease`).
 
 import time
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,12 @@ from governor.profile import read_profile
 from governor.snapshot import capture_snapshot
 from governor.totals import Totals, read_totals
 from tasks.catalog import load_kinds
+from tasks.kind import Kind
+from worker.gpu_backend import GpuBackend, find_backend
+from worker.held_memory import HeldMemory
 from worker.logs import get_logger
+from worker.machine import Place
+from worker.promises import Promises, SharingGovernor
 from worker.settings import Settings, WrongSettingError
 
 log = get_logger(__name__)
@@ -37,7 +42,8 @@ class Node:
     Main thread only, but for the governor and :meth:`snapshot`.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, place: Place | None = None) -> None:
+        """``place`` is the worker's on its machine; without it nobody is looked for beside us."""
         self.settings = settings
         self.kinds = load_kinds(settings.kind_modules)
         self.limits = find_limits(_PROC_ROOT)
@@ -51,7 +57,9 @@ class Node:
             limits=self.limits,
         )
         self.policy = policies.named(policies.PolicyName(settings.profile), self.profile)
-        self.governor = Governor(self.profile, self.policy, now_ns=time.monotonic_ns, capture=self._capture)
+        self.held_memory = HeldMemory(_PROC_ROOT)
+        self._promises = None if place is None else Promises(place, self._unused_bytes)
+        self.governor = self._make_governor()
         self._snapshot: Snapshot | None = None
         _report(self._gpu)
 
@@ -59,6 +67,18 @@ class Node:
     def cpu_budget_threads(self) -> int:
         """Return how many CPU threads jobs may use."""
         return self.profile.logical_cpus - self.policy.cpu_reserve_threads
+
+    @cached_property
+    def gpu_backend(self) -> GpuBackend:
+        """What this node can match on; the first look takes seconds where there is a GPU."""
+        backend = find_backend(self._gpu, self.child_environment())
+        if self.profile.gpu is not None:
+            log.info("gpu_matching", device=backend.device or None, reason=backend.reason or None)
+        return backend
+
+    def takes(self, kind: Kind) -> bool:
+        """Tell whether this node pulls jobs of a kind at all."""
+        return not kind.needs_opencl or self.gpu_backend.is_usable
 
     def free_memory_bytes(self) -> int:
         """Return how much memory is neither kept back nor reserved, by the last reading of the machine."""
@@ -75,7 +95,22 @@ class Node:
             self._snapshot = self._capture()
         return self._snapshot
 
+    def _make_governor(self) -> Governor:
+        now_ns, capture = time.monotonic_ns, self._capture
+        if self._promises is None:
+            return Governor(self.profile, self.policy, now_ns=now_ns, capture=capture)
+        return SharingGovernor(
+            self.profile, self.policy, now_ns=now_ns, capture=capture, promises=self._promises
+        )
+
+    def _unused_bytes(self) -> int:
+        """Return how much is reserved that no job holds yet."""
+        reserved_bytes = self.governor.availability().reserved.memory_bytes
+        return max(0, reserved_bytes - self.held_memory.read_bytes())
+
     def _capture(self) -> Snapshot:
+        if self._promises is not None:
+            self._promises.publish()  # Jobs have taken more of theirs since.
         return capture_snapshot(_PROC_ROOT, time.monotonic_ns, self._gpu.read_available_bytes, self.limits)
 
     def memory_option_for(self, decision: Decision) -> str | None:
@@ -145,4 +180,4 @@ def _report(found: GpuFinding) -> None:
 @cache
 def node_of(app: Any) -> Node:
     """Return the node that a Celery app's worker is, made at the first call."""
-    return Node(app.conf.tiepoint_settings or Settings())
+    return Node(app.conf.tiepoint_settings or Settings(), app.conf.get("tiepoint_place"))

@@ -27,6 +27,8 @@ class NodeEntry:
         self._idle_since_ns = self._waiting_since_ns = now_ns()
         self._waiting_reason = ""
         self._limits = json.dumps(limits_of(node))
+        # Asked now: no heartbeat may wait for a driver.
+        self._gpu_matching = str(int(node.gpu_backend.is_usable))
 
     def fields(self, waits_for: str) -> dict[str, str]:
         """Return the entry's fields; ``waits_for`` is why nothing more is started, "" where nothing waits."""
@@ -45,6 +47,7 @@ class NodeEntry:
             "waits_for": waits_for,
             "waits_seconds": str(waits_seconds),
             **_gpu(governor.profile.gpu),
+            "gpu_matching": self._gpu_matching,
             "limits": self._limits,
         }
 

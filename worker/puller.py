@@ -119,7 +119,8 @@ class Puller:
 
     def consume(self, kind_names: list[str]) -> None:
         """Pull these kinds from now on (``celery control add_consumer / cancel_consumer``)."""
-        self._kinds = tuple(self._node.kinds[name] for name in kind_names if name in self._node.kinds)
+        known = [self._node.kinds[name] for name in kind_names if name in self._node.kinds]
+        self._kinds = tuple(kind for kind in known if self._node.takes(kind))
         if self._queues is not None:
             self._queues.watch(self._kinds)
         self._bell.ring()

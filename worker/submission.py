@@ -138,6 +138,20 @@ def check_nodes(nodes: Sequence[LiveNode], store: Store, sources: Sequence[Sourc
         )
 
 
+def check_matcher(nodes: Sequence[LiveNode], parameters: ProjectParameters) -> None:
+    """Refuse to match on a GPU where no live node can; without any the project may wait.
+
+    Raises:
+        ProjectError: that is wanted, and none can.
+    """
+    if parameters.execution.matcher != "gpu" or not nodes or any(node.gpu_matching for node in nodes):
+        return
+    raise ProjectError(
+        f"no live node can match on a GPU (alive: {names_of(nodes)}): start a worker on a machine with a "
+        "graphics card and its OpenCL driver, or submit with --matcher cpu"
+    )
+
+
 def _on_another_store(strangers: Sequence[LiveNode], store: Store) -> str:
     where = ", ".join(f"{node.name} ({node.store or 'a store it cannot write'})" for node in strangers)
     return (

@@ -8,6 +8,7 @@ from tasks.errors import Failure, Reason
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Source
 from worker.client import Client
+from worker.live_nodes import LiveNode
 from worker.project_state import ProjectState
 
 
@@ -22,6 +23,10 @@ class FakeQueue:
     def state(self, _project: str) -> ProjectState:
         """Return the project's state."""
         return ProjectState(state=self._state)
+
+    def nodes(self) -> list[LiveNode]:
+        """Return the nodes that are alive: none says so."""
+        return []
 
     def running(self, _project: str) -> dict[str, str]:
         """Return what nodes hold."""
