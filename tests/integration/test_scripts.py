@@ -227,6 +227,26 @@ def test_a_moved_estimate_counts_instead_of_the_header(server: "redis.Redis") ->
     assert peek(server, LIST)[0][1] == BIG.encode()
 
 
+@pytest.mark.parametrize(("attempts", "mark"), [(0, b"moved"), (1, b"moved_solo")])
+def test_an_estimate_that_a_node_has_moved_to_is_told_from_a_senders(
+    server: "redis.Redis", attempts: int, mark: bytes
+) -> None:
+    """A sender's text is taken for its own, whatever it says; and the two never share a batch."""
+    put(server, spliced(message(0), estimate=BIG, attempts=attempts), message(1, estimate=BIG))
+    node = leased_node(server)
+
+    assert peek(server, LIST)[0][2] == mark
+    assert len(node.claim(9, estimate=BIG, mark=mark.decode()) or []) == 1
+    assert peek(server, LIST)[0][2] == b"ok"
+
+
+def test_messages_that_were_moved_alike_share_a_batch(server: "redis.Redis") -> None:
+    """What jobs found to need without dying is no reason to run alone."""
+    put(server, *(spliced(message(number), estimate=BIG) for number in range(3)))
+
+    assert len(leased_node(server).claim(9, estimate=BIG, mark="moved") or []) == 3
+
+
 def test_peeking_changes_nothing(server: "redis.Redis") -> None:
     """Every node looks as often as it likes."""
     put(server, message(0))

@@ -372,6 +372,28 @@ def test_round_amounts_are_read_back_as_they_were(
     assert (state.kinds["noop"]["reserved_bytes"], state.peak_bytes) == (reserved_bytes, reserved_bytes)
 
 
+def test_how_an_attempt_ended_travels_with_the_message_and_is_replaced_by_the_next(
+    server: "redis.Redis",
+) -> None:
+    """Its node is not asked again: the message itself tells why it needs so much."""
+    put(server, message(0))
+    node = leased_node(server)
+    requeue: dict[str, Any] = {"action": "requeue", "attempts": 1}
+    told = []
+    for last_end in ('{"node":"a"}', '{"node":"b"}', None):
+        mark = "solo" if told else "ok"
+        (held,) = node.claim(mark=mark) or []
+        node.settle({**requeue, "tag": held[0]} | ({"last_end": last_end} if last_end else {}))
+        told.append(json.loads(waiting(server)[0])["tiepoint"])
+
+    ends = [{"node": "a"}, {"node": "b"}, {"node": "b"}]
+    assert told == [
+        {"attempts": attempts, "lost": 0, "estimate": {}, "last_end": end}
+        for attempts, end in enumerate(ends, start=1)
+    ]
+    assert waiting(server)[0].endswith(message(0)[1:])
+
+
 def test_a_needed_estimate_travels_with_the_message(server: "redis.Redis") -> None:
     """What the job has found to need is what the next claim must have reserved."""
     need = Estimate(memory_fixed_bytes=2**40).to_header()
