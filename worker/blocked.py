@@ -67,6 +67,11 @@ class Blocked:
     jobs: int = 1
     """How many of those that were looked at are blocked by the same; this one needs the most."""
 
+    @property
+    def cause_key(self) -> tuple[str, ...]:
+        """Return what those that are told as one have in common."""
+        return (self.project, self.kind, self.scarce, "ever" if self.is_impossible else "now")
+
     def sentence(self) -> str:
         """Return e.g. "BLOCKED: matcher.run of a-b: needs 3.00 GiB, the best node (pc1) offers 512 MiB"."""
         of = f" of {self.name}" if self.name else ""
@@ -104,10 +109,10 @@ def blocked(job: WaitingJob, nodes: Sequence[LiveNode]) -> Blocked | None:
 
 
 def gathered(found: Iterable[Blocked]) -> list[Blocked]:
-    """Return one for each kind and cause: the one that needs the most, with how many there are."""
-    groups: dict[tuple[str, Scarce, bool], list[Blocked]] = {}
+    """Return one for each project, kind and cause: the one that needs the most, with how many there are."""
+    groups: dict[tuple[str, ...], list[Blocked]] = {}
     for one in found:
-        groups.setdefault((one.kind, one.scarce, one.is_impossible), []).append(one)
+        groups.setdefault(one.cause_key, []).append(one)
     return [_largest(group) for _, group in sorted(groups.items())]
 
 

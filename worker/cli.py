@@ -12,7 +12,14 @@ from typing import Annotated
 
 import typer
 
-from worker import cluster_commands, flower_command, local_commands, project_commands, worker_command
+from worker import (
+    cluster_commands,
+    flower_command,
+    local_commands,
+    node_command,
+    project_commands,
+    worker_command,
+)
 from worker.command_endings import Interrupted, heed_signals, say
 
 app = typer.Typer(
@@ -35,6 +42,7 @@ for command in (
     cluster_commands.retry,
     cluster_commands.explain,
     worker_command.worker,
+    node_command.node,
     flower_command.flower,
     local_commands.demo,
 ):

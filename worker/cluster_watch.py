@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import typer
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from tasks.store import Project
 from tasks.summary import summarise
+from worker.blocked import Blocked
 from worker.client import Client
 from worker.command_endings import EXIT_FAILED, exit_with_failures, say, show
 from worker.display import RunDisplay
@@ -24,6 +26,7 @@ from worker.project_state import ProjectState, measured
 
 _TELL_AFTER_SECONDS = 5.0
 _TELL_AGAIN_AFTER_SECONDS = 60.0
+_LOOK_FOR_BLOCKED_SECONDS = 2.0
 
 
 class Standstill:
@@ -46,6 +49,27 @@ class Standstill:
             return []
         self._tell_at = now + _TELL_AGAIN_AFTER_SECONDS
         return hindrances(state, alive)
+
+
+class BlockedNews:
+    """Tells what no live node has room for: once, and when that is over; other jobs may go on meanwhile."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._look_at = now()
+        self._told: dict[tuple[str, ...], Blocked] = {}
+
+    def sentences(self, state: ProjectState, look: Callable[[], list[Blocked]]) -> list[str]:
+        """Return what to tell now; looks every two seconds while the project runs."""
+        now = self._now()
+        if state.state != "running" or now < self._look_at:
+            return []
+        self._look_at = now + _LOOK_FOR_BLOCKED_SECONDS
+        found = {one.cause_key: one for one in look()}
+        new = [one.sentence() for key, one in found.items() if key not in self._told]
+        over = [f"no longer blocked: {one.kind}" for key, one in self._told.items() if key not in found]
+        self._told = found
+        return [*over, *new]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +95,13 @@ def watch_to_the_end(client: Client, project_id: str, console: Console) -> Endin
     Raises:
         QueueError: the queue does not answer.
     """
-    standstill = Standstill()
+    standstill, news = Standstill(), BlockedNews()
     state = ProjectState(state="unknown")
     with RunDisplay(console) as display:
         for state in client.watch(project_id):
             display.watch(state, waits_for="")
+            for sentence in news.sentences(state, partial(client.blocked, project_id)):
+                display.tell(sentence)
             for reason in standstill.reasons(state, client.nodes):
                 display.tell(reason)
     project = client.project(project_id)

@@ -16,6 +16,7 @@ import typer
 from tasks.errors import ProjectError
 from tasks.store import Store
 from tasks.summary import summarise
+from worker.blocked import Blocked
 from worker.cluster_options import BrokerOption, StoreOption, cluster, store_of_cluster
 from worker.cluster_watch import show_started_again
 from worker.command_endings import plain_errors, say, show
@@ -30,6 +31,7 @@ from worker.command_options import (
 )
 from worker.local_commands import resume_folder
 from worker.local_project import LocalProject, open_project
+from worker.project_state import ProjectState
 from worker.settings import Settings, WrongSettingError
 
 
@@ -66,6 +68,8 @@ def status(
     if live and not as_json:
         quoted = shlex.quote(project)
         say(f"{project} is {live['state']}; `tiepoint explain {quoted}` says more")
+        for blocked in live["blocked"]:
+            say(blocked["sentence"])
 
 
 def _live(project: str, broker: str | None, store: Path | None) -> dict[str, Any]:
@@ -75,17 +79,25 @@ def _live(project: str, broker: str | None, store: Path | None) -> dict[str, Any
         return {}
     with cluster(broker, root) as client:
         state = client.state(project)
-    return {"state": state.state, "phase": state.phase, "outstanding": state.outstanding}
+        blocked = client.blocked(project) if state.state == "running" else []
+    return _live_fields(state, blocked)
+
+
+def _live_fields(state: ProjectState, blocked: list[Blocked]) -> dict[str, Any]:
+    return {
+        "state": state.state,
+        "phase": state.phase,
+        "outstanding": state.outstanding,
+        "blocked": [one.to_dict() for one in blocked],
+    }
 
 
 def _show_all(broker: str | None, store: Path | None, *, as_json: bool) -> None:
     with cluster(broker, store) as client:
         states = [(name, client.state(name)) for name in client.projects()]
+        blocked_of = _by_project(client.blocked())
     if as_json:
-        rows = [
-            {"project": name, "state": state.state, "phase": state.phase, "outstanding": state.outstanding}
-            for name, state in states
-        ]
+        rows = [{"project": name, **_live_fields(state, blocked_of.get(name, []))} for name, state in states]
         typer.echo(json.dumps({"projects": rows}))
         return
     for name, state in states:
@@ -95,8 +107,15 @@ def _show_all(broker: str | None, store: Path | None, *, as_json: bool) -> None:
             else ""
         )
         typer.echo(f"{name}: {state.state}{where}")
+        for one in blocked_of.get(name, []):
+            typer.echo(f"  {one.sentence()}")
     if not states:
         say("the store holds no project yet; `tiepoint submit PHOTOS` makes one")
+
+
+def _by_project(found: list[Blocked]) -> dict[str, list[Blocked]]:
+    projects = {one.project for one in found}
+    return {project: [one for one in found if one.project == project] for project in projects}
 
 
 def resume(

@@ -17,7 +17,6 @@ from worker.project_queue import Parked, ProjectQueue, headers_of, queue_errors
 
 _LOOK_BEHIND = 200
 """Messages behind a blocked head that are looked at, too: where no node takes from a list, they all stand."""
-MOST_TOLD = 20
 
 
 def estimate_of(payload: bytes, kind: Kind) -> Estimate | None:
@@ -51,7 +50,7 @@ def waiting_job(payload: bytes, kind: Kind, waited_seconds: float | None) -> Wai
 def blocked_jobs(
     queue: ProjectQueue, kinds: Mapping[str, Kind], nodes: list[LiveNode], project: str | None = None
 ) -> list[Blocked]:
-    """Return what is blocked of all projects, or of one, by kind and cause.
+    """Return what is blocked of all projects, or of one: one for each project, kind and cause.
 
     Raises:
         QueueError: the queue does not answer.
@@ -63,7 +62,7 @@ def blocked_jobs(
         for why in _blocked_in(queue, kinds, nodes)
         if project is None or why.project == project
     }
-    return gathered(found.values())[:MOST_TOLD]
+    return gathered(found.values())
 
 
 def _blocked_in(queue: ProjectQueue, kinds: Mapping[str, Kind], nodes: list[LiveNode]) -> Iterator[Blocked]:
