@@ -43,6 +43,8 @@ class WaitingJob:
     name: str = ""
     """What the user calls its item."""
     estimate: Estimate
+    needs_opencl: bool = False
+    """Only nodes that can match on their GPU take it."""
     waited_seconds: float | None = None
     """None where it is not known since when."""
 
@@ -82,7 +84,7 @@ class Blocked:
         """Return e.g. "needs 3.00 GiB, the best node (pc1) offers 512 MiB"."""
         needed = _needed(self.scarce, self.needed)
         if self.scarce is Scarce.GPU_SLOTS:
-            return f"needs {needed}, the best node ({self.node}) offers none: no live node has a GPU"
+            return f"needs {needed}, the best node ({self.node}) offers none: no live node has one it can use"
         offered = in_binary_units(self.offered)
         line = f"needs {needed}, the best node ({self.node}) offers {offered}"
         if self.is_impossible:
@@ -138,16 +140,18 @@ def _sift(
     """
     left = list(nodes)
     for scarce in Scarce:
-        enough = [node for node in left if _has_enough(job.estimate, node, scarce, offered)]
+        enough = [node for node in left if _has_enough(job, node, scarce, offered)]
         if left and not enough:
             return [], _lacking(job, left, scarce, offered)
         left = enough
     return left, None
 
 
-def _has_enough(estimate: Estimate, node: LiveNode, scarce: Scarce, offered: _Offer) -> bool:
+def _has_enough(job: WaitingJob, node: LiveNode, scarce: Scarce, offered: _Offer) -> bool:
+    if scarce is Scarce.GPU_SLOTS and job.needs_opencl and not node.gpu_matching:
+        return False
     offer = offered(node, scarce)
-    return offer is None or _need(estimate, node, scarce) <= offer
+    return offer is None or _need(job.estimate, node, scarce) <= offer
 
 
 def _lacking(job: WaitingJob, nodes: Sequence[LiveNode], scarce: Scarce, offered: _Offer) -> Blocked:
@@ -162,7 +166,8 @@ def _lacking(job: WaitingJob, nodes: Sequence[LiveNode], scarce: Scarce, offered
         project=job.project,
         scarce=scarce,
         needed=_need(job.estimate, best, scarce),
-        offered=offered(best, scarce) or 0,
+        # With less than one slot there is none, and one that cannot be used is none either.
+        offered=0 if scarce is Scarce.GPU_SLOTS else offered(best, scarce) or 0,
         node=best.name,
         is_impossible=offered is _offered_ever,
     )

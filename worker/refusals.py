@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from governor.model import Decision, Estimate
+from governor.model import Decision, DecisionReason, Estimate
 from tasks.errors import Failure, Reason
 from tasks.estimate_forms import EstimateForms, difference
 from tasks.kind import Kind
@@ -76,12 +76,21 @@ def too_large(decision: Decision, memory_option: str | None) -> Failure:
     ``memory_option`` is the ``--memory`` that would do, where the node is a
     partition of a machine that has it.
     """
-    cure = (
-        f"Resume the project with --memory {memory_option} or more."
-        if memory_option
-        else "Resume the project on a machine with more free memory, or use smaller photos."
-    )
+    if _is_short_of_gpu(decision):
+        cure = "Resume the project on a machine whose GPU offers that, or run it with --matcher cpu."
+    elif memory_option:
+        cure = f"Resume the project with --memory {memory_option} or more."
+    else:
+        cure = "Resume the project on a machine with more free memory, or use smaller photos."
     return Failure(name="", reason=Reason.NEEDS_BIGGER_NODE, cause=decision.detail, cure=cure)
+
+
+def _is_short_of_gpu(decision: Decision) -> bool:
+    """Tell whether more RAM would not help: there is no GPU, or its own memory is too small."""
+    needed_bytes, available_bytes = decision.needed_gpu_memory_bytes, decision.available_gpu_memory_bytes
+    is_memory_short = needed_bytes is not None and needed_bytes > (available_bytes or 0)
+    has_memory = (decision.needed_memory_bytes or 0) <= (decision.available_memory_bytes or 0)
+    return decision.reason is DecisionReason.NO_GPU or (is_memory_short and has_memory)
 
 
 def after_memory_kill(failure: Failure, last_end: LastEnd | None) -> Failure:

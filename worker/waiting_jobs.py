@@ -43,6 +43,7 @@ def waiting_job(payload: bytes, kind: Kind, waited_seconds: float | None) -> Wai
         project=str(headers.get("project") or ""),
         name=str(headers.get("name") or headers.get("item") or ""),
         estimate=estimate,
+        needs_opencl=kind.needs_opencl,
         waited_seconds=waited_seconds,
     )
 

@@ -40,6 +40,25 @@ def test_a_refusal_has_a_reason_a_cause_and_a_cure(failure: Failure, reason: Rea
 
 
 @pytest.mark.parametrize(
+    ("decision", "is_of_gpu"),
+    [
+        (replace(TOO_LARGE, reason=DecisionReason.NO_GPU), True),
+        (replace(TOO_LARGE, needed_gpu_memory_bytes=2, available_gpu_memory_bytes=1), True),
+        (replace(TOO_LARGE, needed_gpu_memory_bytes=1, available_gpu_memory_bytes=1), False),
+        (
+            replace(TOO_LARGE, needed_gpu_memory_bytes=2, needed_memory_bytes=2, available_memory_bytes=1),
+            False,
+        ),
+    ],
+)
+def test_who_lacks_a_gpu_is_not_told_to_raise_the_memory(decision: Decision, is_of_gpu: bool) -> None:  # noqa: FBT001 - a table
+    """Where memory is short as well, that comes first."""
+    cure = refusals.too_large(decision, "1920MiB").cure
+
+    assert ("GPU" in cure, "--memory 1920MiB" in cure) == (is_of_gpu, not is_of_gpu)
+
+
+@pytest.mark.parametrize(
     "refuse",
     [
         lambda text: refusals.malformed(a_head(estimate_text=text), a_kind(forms=EstimateForms())),
