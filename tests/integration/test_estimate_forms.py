@@ -60,6 +60,24 @@ def test_a_near_miss_fails_at_once_and_the_job_behind_it_runs(cluster: Cluster) 
     assert '"memory_fixed_bytes":4194304' in dead["cure"]
 
 
+def test_a_message_that_claims_to_be_moved_gets_no_more_than_more_memory(cluster: Cluster) -> None:
+    """Whoever writes past Celery can forge a node's splice; a near miss in anything else is still refused."""
+    today = load_kinds(("tests.integration.noop_kinds",))[KIND].estimate
+    for number, forged in enumerate(
+        (replace(today, cpu_threads=2), replace(today, memory_per_item_bytes=2 * MIB))
+    ):
+        text = to_message(a_job(kind=KIND, payload={"number": number, "log": cluster.run_log}))
+        history = f'{{"tiepoint":{{"attempts":0,"lost":0,"estimate":{forged.to_header()}}},'
+        cluster.server.lpush(KIND, history + text[1:])
+    cluster.start_worker()
+    wait_until(lambda: cluster.runs() and not cluster.inflight(), "the one that asks for memory has run")
+
+    [dead] = cluster.dead()
+    assert [number for number, _, _ in cluster.runs()] == [1]
+    assert dead["reason"] == "invalid_estimate"
+    assert "cpu_threads is 2, not 1" in dead["cause"]
+
+
 def test_each_old_form_of_the_catalogue_is_refused_by_a_worker_when_it_is_one_thread_off(
     cluster: Cluster,
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.integration.conftest import Cluster, Worker, wait_until
 from tests.integration.hungry_kinds import ESTIMATE, MIB
 from tests.memory_cgroup import MemoryCgroup, memory_cgroup_or_skip
+from worker import keys
 
 LIMIT_BYTES = 1536 * MIB
 MORE_THAN_THERE_IS = 4096 * MIB
@@ -30,10 +31,13 @@ def group() -> Iterator[MemoryCgroup]:
         yield group
 
 
-def start_worker(cluster: Cluster, group: MemoryCgroup, **settings: Any) -> Worker:
-    """Start a worker with the hungry kind, within the cgroup."""
+def start_worker(
+    cluster: Cluster, group: MemoryCgroup | None, *, name: str = "one", **settings: Any
+) -> Worker:
+    """Start a worker with the hungry kind and one child, within the cgroup if there is one."""
+    start = subprocess.Popen if group is None else group.start
     kinds = '["tests.integration.hungry_kinds"]'
-    return cluster.start_worker(start=group.start, kind_modules=kinds, **{"cpus": 1, **settings})
+    return cluster.start_worker(name, start=start, kind_modules=kinds, cpus=1, **settings)
 
 
 def send(cluster: Cluster, number: int, **kwargs: Any) -> str:
@@ -88,9 +92,24 @@ def test_a_killed_item_runs_alone_with_more_and_succeeds_where_there_is_room(
     assert "killed by the kernel: out of memory (proven)" in worker.log
 
 
+def test_a_job_that_had_more_than_its_node_can_offer_runs_on_a_bigger_one(
+    cluster: Cluster, group: MemoryCgroup
+) -> None:
+    """The larger estimate puts it among the large ones, which wait for a node with room."""
+    small = start_worker(cluster, group, name="small")
+    send(cluster, 1, take_bytes=1500 * MIB)
+    wait_until(lambda: cluster.server.zcard(keys.large("hungry")), "it is set aside")
+    start_worker(cluster, None, name="big")
+    wait_until(lambda: len(cluster.runs()) == 2 and not cluster.inflight(), "it has run again")
+
+    assert small.process.poll() is None
+    assert group.kernel_kills() == 1
+    assert cluster.dead() == []
+
+
 def test_memory_that_is_refused_counts_like_memory_that_is_taken_away(cluster: Cluster) -> None:
     """The item runs again with 1.5 times as much each time; the third attempt is the last."""
-    cluster.start_worker(kind_modules='["tests.integration.hungry_kinds"]', cpus=1)
+    start_worker(cluster, None)
     send(cluster, 1, refused=True, take_bytes=19 * MIB)
     wait_until(lambda: cluster.dead() and not cluster.inflight(), "it is settled")
 
@@ -104,7 +123,7 @@ def test_what_a_job_has_started_is_before_the_node_in_the_killers_eyes_and_ends_
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """The node never goes before its jobs, and no memory stays behind when a reservation is released."""
-    worker = cluster.start_worker(kind_modules='["tests.integration.hungry_kinds"]', cpus=1)
+    worker = start_worker(cluster, None)
     told = tmp_path / "sleeper"
     send(cluster, 1, start_sleeper=str(told))
     wait_until(lambda: cluster.runs() and not cluster.inflight(), "the job is through")
