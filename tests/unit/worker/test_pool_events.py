@@ -254,7 +254,12 @@ NewScene = Callable[[int], Scene]
 def new_scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[NewScene]:
     """Return a function from a seed to a scene whose pool runs on fakes; closed at the end."""
     scenes: list[Scene] = []
-    node = SimpleNamespace(cpu_budget_threads=CHILDREN, limits=NO_LIMITS, child_environment=dict)
+    node = SimpleNamespace(
+        cpu_budget_threads=CHILDREN,
+        limits=NO_LIMITS,
+        held_memory=SimpleNamespace(),
+        child_environment=dict,
+    )
 
     monkeypatch.setattr(pool_module, "node_of", lambda _: node)
 
