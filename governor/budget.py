@@ -89,7 +89,8 @@ def live_budget(profile: HardwareProfile, policy: Policy, snapshot: Snapshot) ->
     Memory that a running batch already uses is missing from the snapshot and
     is charged by its reservation too: a false WAIT is better than an overcommit.
     """
-    physical_bytes = min(snapshot.memory_available_bytes, profile.memory_total_bytes)
+    unpromised_bytes = _less(snapshot.memory_available_bytes, snapshot.memory_promised_bytes)
+    physical_bytes = min(unpromised_bytes, profile.memory_total_bytes)
     return _budget(
         profile,
         policy,

@@ -173,6 +173,8 @@ class Snapshot:
     swapped_in_pages: int | None = None
     swapped_out_pages: int | None = None
     gpu_memory_available_bytes: int | None = None
+    memory_promised_bytes: int = 0
+    """Of the available memory: promised by other workers of the machine to jobs that do not hold it yet."""
     load_averages: tuple[float, float, float] | None = None
 
 

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,8 +28,13 @@ _SHARED = 0o1777
 """Everybody may add a file, nobody may remove another's."""
 _PLACES = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - the same for every user, unlike TMPDIR
 _FOLDER_NAME = "tiepoint-workers"
-_SUFFIX = ".worker"
-_MOST_BYTES = 65_536
+SUFFIX = ".worker"
+PROMISE_OFFSET = 4096
+"""Where a worker's file says what is promised of the free memory; before that stands its partition."""
+PROMISE_BYTES = 20
+"""As many digits as 2^64 - 1 has."""
+NO_PROMISE = b" " * PROMISE_BYTES
+"""Not told; there from the start, so that a disk that is full later is no matter."""
 _PARTITION = TypeAdapter(Partition)
 _WHOLE_MACHINE = Partition(name="unknown", queue="", cgroups=None)
 """Stands for a worker whose file cannot be read: it may have promised everything."""
@@ -40,8 +46,12 @@ class Place:
 
     settings: Settings
     """Those it was asked for with, and the name it has."""
+    path: Path
+    """The locked file."""
     descriptor: int
-    """The locked file. Nobody closes it: the kernel does. Closed in the processes we start."""
+    """Of that file. Nobody closes it: the kernel does. Closed in the processes we start."""
+    partition: Partition
+    """What the file says."""
 
 
 def take_place(settings: Settings) -> Place:
@@ -59,7 +69,9 @@ def take_place(settings: Settings) -> Place:
         running = _running(folder)
         settings = _named(settings, running)
         _check(settings, bounds, running)
-        return Place(settings=settings, descriptor=_locked_file(folder, _partition(settings, bounds)))
+        path, partition = folder / f"{uuid4().hex}{SUFFIX}", _partition(settings, bounds)
+        descriptor = _locked_file(path, partition)
+        return Place(settings=settings, path=path, descriptor=descriptor, partition=partition)
 
 
 def check_room(settings: Settings) -> None:
@@ -72,6 +84,16 @@ def check_room(settings: Settings) -> None:
     with _opened_folder(settings) as folder:
         running = _running(folder)
         _check(_named(settings, running), bounds, running)
+
+
+def workers_here(settings: Settings) -> list[Partition]:
+    """Return the workers that run on this machine, whichever queues they serve.
+
+    Raises:
+        WrongSettingError: the lock folder cannot be used.
+    """
+    with _opened_folder(settings) as folder:
+        return _running(folder)
 
 
 def default_lock_folder() -> Path:
@@ -118,17 +140,45 @@ def _queue(settings: Settings) -> str:
 
 
 @contextmanager
+def held_folder(folder: Path, tries: int | None = None) -> Iterator[None]:
+    """Hold a lock folder itself for the block: of two that look and then write, one does after the other.
+
+    Waits for as long as another holds it, or for so many milliseconds.
+
+    Raises:
+        OSError: it cannot be opened, or another held it all the time.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lock(descriptor, tries)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, tries: int | None) -> None:
+    if tries is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if left == 0:
+                raise
+            time.sleep(0.001)
+        else:
+            return
+
+
+@contextmanager
 def _opened_folder(settings: Settings) -> Iterator[Path]:
-    """Hold the folder itself for the block, so that of two that start at once one looks after the other."""
+    """Make the folder where it is missing, and hold it for the block."""
     folder = settings.lock_folder or default_lock_folder()
     try:
         _make(folder)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with held_folder(folder):
             yield folder
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise WrongSettingError(
             f"cannot tell which workers run on this machine: {folder}: {error.strerror or error}; "
@@ -144,11 +194,18 @@ def _make(folder: Path) -> None:
 
 def _running(folder: Path) -> list[Partition]:
     """Return the workers that run; what dead ones have left is removed, where it is ours to remove."""
-    found = (_read(path) for path in sorted(folder.glob(f"*{_SUFFIX}")))
-    return [partition for partition in found if partition is not None]
+    found = (read_partition(path) for path in sorted(folder.glob(f"*{SUFFIX}")))
+    return [worker[0] for worker in found if worker is not None]
 
 
-def _read(path: Path) -> Partition | None:
+def read_partition(path: Path, promise_bytes: int = 0) -> tuple[Partition, bytes] | None:
+    """Return a worker's partition, and that much of what it says of its promises; None: it is dead.
+
+    A dead worker's file is removed. Whoever holds the folder meets no file that is not locked yet.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -156,7 +213,8 @@ def _read(path: Path) -> Partition | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _parsed(os.read(descriptor, _MOST_BYTES))
+        partition = _parsed(os.pread(descriptor, PROMISE_OFFSET, 0).rstrip(b"\0"))
+        return partition, os.pread(descriptor, promise_bytes, PROMISE_OFFSET)
     else:
         with suppress(OSError):  # Another user's; it harms nobody.
             path.unlink()
@@ -172,15 +230,15 @@ def _parsed(text: bytes) -> Partition:
         return _WHOLE_MACHINE
 
 
-def _locked_file(folder: Path, partition: Partition) -> int:
+def _locked_file(path: Path, partition: Partition) -> int:
     """Write and lock our file; the folder is held, so nobody sees it before it is locked."""
-    path = folder / f"{uuid4().hex}{_SUFFIX}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         # First of all: others must be able to see whether it is locked, also if we get no further.
         os.fchmod(descriptor, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(descriptor, _PARTITION.dump_json(partition))
+        os.pwrite(descriptor, NO_PROMISE, PROMISE_OFFSET)
     except OSError:
         os.close(descriptor)
         raise

@@ -84,6 +84,7 @@ class GovernedPool(BasePool):
         self._spawner_failures = 0
         self._is_stopping = False
         self._kills = MemoryKills.within(self._node.limits)
+        self._node.held_memory.child_pids = self._pids
 
     # -- What Celery calls ------------------------------------------------------------
 
@@ -142,6 +143,10 @@ class GovernedPool(BasePool):
         for child in idle[: min(n, self.limit - 1)]:
             self.limit -= 1
             self._retire(child)
+
+    def _pids(self) -> list[int]:
+        """Return the living children; any thread may ask."""
+        return [child.pid for child in list(self._children.values()) if child.pid is not None]
 
     def _get_info(self) -> dict[str, Any]:
         children = self._children.values()

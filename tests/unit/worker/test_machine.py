@@ -35,8 +35,8 @@ def _places_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     taken: list[int] = []
     lock = machine._locked_file
 
-    def noted(folder: Path, partition: Partition) -> int:
-        taken.append(lock(folder, partition))
+    def noted(path: Path, partition: Partition) -> int:
+        taken.append(lock(path, partition))
         return taken[-1]
 
     monkeypatch.setattr(machine, "_locked_file", noted)

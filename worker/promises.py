@@ -1,0 +1,155 @@
+"""Tells the other workers of this machine what free memory is promised here, and hears it from them.
+
+They all see the same free memory, and a job takes its part little by little.
+What a worker has reserved and its jobs do not hold yet stands in its file of
+the lock folder; the others take it off what they see. The folder is locked
+while one of them looks, decides and writes. The kernel drops a file's lock with
+its process, so the dead promise nothing. A worker that is alone writes nothing:
+its file then says "unknown", which counts as its whole partition until it has
+seen the newcomer (one heartbeat). Does not cover who may start
+(:mod:`worker.machine`).
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from governor.errors import SnapshotError
+from governor.governor import Governor
+from governor.ledger import Reservation
+from governor.model import UINT64_MAX, Decision, Estimate, Snapshot
+from worker.machine import (
+    NO_PROMISE,
+    PROMISE_BYTES,
+    PROMISE_OFFSET,
+    Place,
+    held_folder,
+    read_partition,
+)
+from worker.neighbours import Neighbours
+from worker.partitions import Partition
+
+_TRIES = 100
+"""One per millisecond. A turn takes less than one, unless somebody is frozen within it."""
+
+
+class Promises:
+    """What this worker and its neighbours have promised; any thread may call."""
+
+    def __init__(self, place: Place, unused_bytes: Callable[[], int]) -> None:
+        """``unused_bytes`` tells how much is reserved here that no job holds yet."""
+        self._place = place
+        self._folder = place.path.parent
+        self._neighbours = Neighbours(place.path)
+        self._unused_bytes = unused_bytes
+        self._written = NO_PROMISE
+        self._writing = threading.Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[int]:
+        """Give what the neighbours have promised; none of them looks or writes before the block has ended.
+
+        Raises:
+            SnapshotError: the lock folder cannot be read: what is free is unknown.
+        """
+        with _readable():
+            is_alone = not self._neighbours.names()
+        if is_alone:
+            yield 0
+            return
+        with _readable(), held_folder(self._folder, tries=_TRIES):
+            yield self.others_bytes()
+
+    def others_bytes(self) -> int:
+        """Return what the neighbours have promised and their jobs do not hold yet.
+
+        Raises:
+            SnapshotError: as :meth:`turn`.
+        """
+        with _readable():
+            return sum(self._promised_bytes(name) for name in self._neighbours.names())
+
+    def publish(self) -> None:
+        """Write what is promised here, if anybody is there to read it.
+
+        Where that fails the last number stays, and with the folder away nobody starts anything more.
+        """
+        with suppress(OSError), self._writing:
+            text = (
+                b"%020d" % min(self._unused_bytes(), UINT64_MAX) if self._neighbours.names() else NO_PROMISE
+            )
+            if text != self._written:
+                os.pwrite(self._place.descriptor, text, PROMISE_OFFSET)
+                self._written = text
+
+    def _promised_bytes(self, name: str) -> int:
+        found = read_partition(self._folder / name, promise_bytes=PROMISE_BYTES)
+        if found is None:
+            return 0
+        partition, promise = found
+        if not self._sees_the_same_memory(partition):
+            return 0
+        if promise.isdigit():
+            return int(promise)
+        return partition.memory_bytes or UINT64_MAX
+
+    def _sees_the_same_memory(self, neighbour: Partition) -> bool:
+        """Tell whether the same limits bound both; others are kept apart by those limits."""
+        return neighbour.cgroups is None or set(neighbour.cgroups) == set(self._place.partition.cgroups or ())
+
+
+class SharingGovernor(Governor):
+    """A governor that leaves alone what the machine's other workers have promised."""
+
+    def __init__(self, *arguments: Any, promises: Promises, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._promises = promises
+        self.subscribe(promises.publish)  # Within the turn of a reservation, and after each release.
+
+    def decide(
+        self,
+        snapshot: Snapshot,
+        estimate: Estimate,
+        kind: str,
+        waiting_items: int | None = None,
+        nodes: int = 1,
+    ) -> Decision:
+        """Answer like :meth:`reserve`, but reserve nothing.
+
+        Raises:
+            SnapshotError: what the others have promised cannot be read.
+        """
+        seen = _less(snapshot, self._promises.others_bytes())
+        return super().decide(seen, estimate, kind, waiting_items, nodes)
+
+    def reserve(
+        self,
+        snapshot: Snapshot,
+        estimate: Estimate,
+        kind: str,
+        waiting_items: int | None = None,
+        nodes: int = 1,
+    ) -> tuple[Decision, Reservation | None]:
+        """Decide, charge, and let the other workers see it before they decide.
+
+        Raises:
+            SnapshotError: what the others have promised cannot be read.
+        """
+        with self._promises.turn() as promised_bytes:
+            return super().reserve(_less(snapshot, promised_bytes), estimate, kind, waiting_items, nodes)
+
+
+def _less(snapshot: Snapshot, promised_bytes: int) -> Snapshot:
+    return replace(snapshot, memory_promised_bytes=promised_bytes) if promised_bytes else snapshot
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        msg = f"cannot tell what other workers of this machine have promised: {error}"
+        raise SnapshotError(msg) from error
