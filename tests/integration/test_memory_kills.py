@@ -79,9 +79,9 @@ def test_a_killed_item_runs_alone_with_more_and_succeeds_where_there_is_room(
     cluster: Cluster, group: MemoryCgroup
 ) -> None:
     """Another program had the memory; what the job was seen to need is reserved for its next run."""
-    with ballast(group, 600 * MIB):
+    with ballast(group, 700 * MIB):
         worker = start_worker(cluster, group)
-        send(cluster, 1, take_bytes=760 * MIB)
+        send(cluster, 1, take_bytes=800 * MIB)
         wait_until(group.kernel_kills, "the kernel kills the job")
     wait_until(lambda: len(cluster.runs()) > 1 and not cluster.inflight(), "it has run again")
 
