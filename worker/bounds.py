@@ -53,6 +53,10 @@ class Bounds:
         """Return the keys of all cgroups that limit this process."""
         return tuple(_key(limit.folder) for limit in (*self.limits.memory_limits, *self.limits.cpu_quotas))
 
+    def memory_cgroups(self) -> frozenset[str]:
+        """Return the keys of those that limit its memory."""
+        return frozenset(_key(limit.folder) for limit in self.limits.memory_limits)
+
 
 def find_bounds() -> Bounds:
     """Read them.

@@ -50,8 +50,8 @@ class Place:
     """The locked file."""
     descriptor: int
     """Of that file. Nobody closes it: the kernel does. Closed in the processes we start."""
-    partition: Partition
-    """What the file says."""
+    memory_cgroups: frozenset[str]
+    """Keys of the cgroups that limit its memory."""
 
 
 def take_place(settings: Settings) -> Place:
@@ -71,7 +71,9 @@ def take_place(settings: Settings) -> Place:
         _check(settings, bounds, running)
         path, partition = folder / f"{uuid4().hex}{SUFFIX}", _partition(settings, bounds)
         descriptor = _locked_file(path, partition)
-        return Place(settings=settings, path=path, descriptor=descriptor, partition=partition)
+        return Place(
+            settings=settings, path=path, descriptor=descriptor, memory_cgroups=bounds.memory_cgroups()
+        )
 
 
 def check_room(settings: Settings) -> None:

@@ -50,7 +50,9 @@ class Promises:
 
     @contextmanager
     def turn(self) -> Iterator[int]:
-        """Give what the neighbours have promised; none of them looks or writes before the block has ended.
+        """Give what the neighbours have promised and their jobs do not hold yet.
+
+        None of them looks, and none starts, before the block has ended.
 
         Raises:
             SnapshotError: the lock folder cannot be read: what is free is unknown.
@@ -61,16 +63,8 @@ class Promises:
             yield 0
             return
         with _readable(), held_folder(self._folder, tries=_TRIES):
-            yield self.others_bytes()
-
-    def others_bytes(self) -> int:
-        """Return what the neighbours have promised and their jobs do not hold yet.
-
-        Raises:
-            SnapshotError: as :meth:`turn`.
-        """
-        with _readable():
-            return sum(self._promised_bytes(name) for name in self._neighbours.names())
+            # Within the lock no file is there that its worker has not locked yet: what is not, is dead.
+            yield sum(self._promised_bytes(name) for name in self._neighbours.names())
 
     def publish(self) -> None:
         """Write what is promised here, if anybody is there to read it.
@@ -97,8 +91,11 @@ class Promises:
         return partition.memory_bytes or UINT64_MAX
 
     def _sees_the_same_memory(self, neighbour: Partition) -> bool:
-        """Tell whether the same limits bound both; others are kept apart by those limits."""
-        return neighbour.cgroups is None or set(neighbour.cgroups) == set(self._place.partition.cgroups or ())
+        """Tell whether all that bounds our memory bounds the neighbour's too: then it takes from what we see.
+
+        Without limits of our own that is everybody. One beyond our limits is kept apart by them.
+        """
+        return neighbour.cgroups is None or self._place.memory_cgroups.issubset(neighbour.cgroups)
 
 
 class SharingGovernor(Governor):
@@ -122,8 +119,8 @@ class SharingGovernor(Governor):
         Raises:
             SnapshotError: what the others have promised cannot be read.
         """
-        seen = _less(snapshot, self._promises.others_bytes())
-        return super().decide(seen, estimate, kind, waiting_items, nodes)
+        with self._promises.turn() as promised_bytes:
+            return super().decide(_less(snapshot, promised_bytes), estimate, kind, waiting_items, nodes)
 
     def reserve(
         self,

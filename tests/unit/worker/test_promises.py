@@ -1,6 +1,7 @@
 """Workers of one machine do not promise the same free memory twice."""
 
 import fcntl
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -51,6 +52,12 @@ class Worker:
         os.close(self.place.descriptor)
 
 
+def promised_to(worker: Promises) -> int:
+    """Return what a worker hears that the others have promised."""
+    with worker.turn() as promised_bytes:
+        return promised_bytes
+
+
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Worker]]:
     """Return a function that starts a worker of 4 GiB; all end with the test."""
@@ -85,7 +92,7 @@ def test_alone_a_worker_writes_nothing(start: Callable[[], Worker]) -> None:
     before = worker.place.path.read_bytes()
     worker.reserve(GIB)
 
-    assert worker.promises.others_bytes() == 0
+    assert promised_to(worker.promises) == 0
     assert worker.place.path.read_bytes() == before
 
 
@@ -107,7 +114,7 @@ def test_what_jobs_hold_already_is_not_taken_off_twice(pair: tuple[Worker, Worke
     first.held_bytes = 2 * GIB
     first.promises.publish()
 
-    assert second.promises.others_bytes() == GIB
+    assert promised_to(second.promises) == GIB
     assert second.reserve(2 * GIB, free_bytes=WHAT_IS_LEFT - 2 * GIB) is not None
 
 
@@ -126,7 +133,7 @@ def test_a_killed_workers_promise_goes_with_it(pair: tuple[Worker, Worker]) -> N
     first.reserve(3 * GIB)
     first.end()
 
-    assert second.promises.others_bytes() == 0
+    assert promised_to(second.promises) == 0
     assert not first.place.path.exists()
 
 
@@ -135,10 +142,10 @@ def test_until_a_neighbour_has_told_it_may_promise_all_it_has(start: Callable[[]
     first = start()
     first.reserve(GIB)
     second = start()
-    before_bytes = second.promises.others_bytes()
+    before_bytes = promised_to(second.promises)
     first.promises.publish()
 
-    assert (before_bytes, second.promises.others_bytes()) == (4 * GIB, GIB)
+    assert (before_bytes, promised_to(second.promises)) == (4 * GIB, GIB)
 
 
 def test_alone_again_a_worker_takes_its_number_back(
@@ -147,10 +154,10 @@ def test_alone_again_a_worker_takes_its_number_back(
     """It would be an old one for the next newcomer."""
     first, second = pair
     second.end()
-    first.promises.others_bytes()
+    promised_to(first.promises)
     first.promises.publish()
 
-    assert start().promises.others_bytes() == 4 * GIB
+    assert promised_to(start().promises) == 4 * GIB
 
 
 def test_pressure_is_not_judged_by_promises(pair: tuple[Worker, Worker]) -> None:
@@ -172,13 +179,31 @@ def test_deciding_sees_the_promises_too(pair: tuple[Worker, Worker]) -> None:
     assert not second.governor.decide(snapshot, estimate, "kind").is_admitted
 
 
-def test_one_under_other_limits_is_kept_apart_by_them(pair: tuple[Worker, Worker]) -> None:
-    """What a container may have was taken off the machine when its worker started."""
+@pytest.mark.parametrize(
+    ("ours", "theirs", "promised_bytes"),
+    [
+        ((), (), 3 * GIB),
+        ((), ("box",), 3 * GIB),
+        (("box",), ("box",), 3 * GIB),
+        (("box",), ("inner", "box", "quota"), 3 * GIB),
+        (("box",), (), 0),
+        (("box",), ("other",), 0),
+        (("inner", "box"), ("box",), 0),
+    ],
+)
+def test_a_neighbour_counts_where_it_takes_from_what_we_see(
+    pair: tuple[Worker, Worker], ours: tuple[str, ...], theirs: tuple[str, ...], promised_bytes: int
+) -> None:
+    """One in another container does not: its limit and ours keep the two apart."""
     first, second = pair
     first.reserve(3 * GIB)
-    place = replace(second.place, partition=replace(second.place.partition, cgroups=("box",)))
+    text = json.dumps({"name": "first", "queue": "", "memory_bytes": 4 * GIB, "cgroups": theirs})
+    os.pwrite(first.place.descriptor, text.encode().ljust(400), 0)
 
-    assert Promises(place, lambda: 0).others_bytes() == 0
+    assert (
+        promised_to(Promises(replace(second.place, memory_cgroups=frozenset(ours)), lambda: 0))
+        == promised_bytes
+    )
 
 
 def test_while_one_decides_no_other_does(
