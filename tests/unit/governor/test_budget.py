@@ -84,6 +84,18 @@ def test_the_memory_budget_saturates_at_0_and_at_the_total(available_bytes: int,
     assert budget.memory_bytes == budget_bytes
 
 
+@pytest.mark.parametrize(
+    ("promised_bytes", "budget_bytes"),
+    [(0, 14 * GIB), (4 * GIB, 14 * GIB), (5 * GIB, 13 * GIB), (99 * GIB, 0)],
+)
+def test_what_others_have_promised_is_taken_off_what_is_free(promised_bytes: int, budget_bytes: int) -> None:
+    """Off the machine's 20 GiB, before the 16 of this node and the reserve of 2."""
+    snapshot = a_snapshot(memory_available_bytes=20 * GIB, memory_promised_bytes=promised_bytes)
+    profile, policy = a_profile(memory_total_bytes=16 * GIB), a_policy(memory_reserve_bytes=2 * GIB)
+
+    assert live_budget(profile, policy, snapshot).memory_bytes == budget_bytes
+
+
 def test_the_most_a_node_offers_is_its_total_less_the_reserve() -> None:
     """That is what "needs X, this node offers at most Y" says; never negative."""
     assert most_memory_bytes(a_profile(), a_policy()) == 14 * GIB
