@@ -1,4 +1,4 @@
-"""Decides when OpenCV computes on an OpenCL device: inside :func:`opencl`, and never anywhere else.
+"""Decides when OpenCV computes on an OpenCL device: in a node's children inside :func:`opencl` only.
 
 Which device that is, OpenCV chooses: the first GPU, or what its own variable
 ``OPENCV_OPENCL_DEVICE`` names. Does not cover what is computed there
@@ -28,6 +28,11 @@ class Neighbours:
     """(rows, 1 or 2), in bits."""
 
 
+def switch_off() -> None:
+    """Let OpenCV not look for OpenCL in this thread; its ORB does, though it then computes on the CPU."""
+    cv2.ocl.setUseOpenCL(False)
+
+
 @contextmanager
 def opencl() -> Iterator[None]:
     """Let OpenCV use OpenCL in this thread for the time of the block.
@@ -45,7 +50,7 @@ def opencl() -> Iterator[None]:
     except cv2.error as error:
         raise OpenClError(_in_one_line(error)) from error
     finally:
-        cv2.ocl.setUseOpenCL(False)
+        switch_off()
 
 
 def device_name() -> str:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from tasks.allocation_failures import is_allocation_failure
 from tasks.errors import Failure, Reason, StoreError
 from tasks.kind import Done, Elsewhere, Failed, Kind, Needs, NotReady, Outcome, Payload
+from tasks.opencl import switch_off
 from tasks.store import Store
 from worker.deaths import Ending
 from worker.envelope import to_push
@@ -34,6 +35,8 @@ class BatchRunner:
         self._store = store
         self._meter = meter or MemoryMeter()
         self._warm: set[str] = set()
+        # ORB alone would load every OpenCL driver that is installed.
+        switch_off()
 
     def run(self, request: BatchRequest, emit: Emit) -> BatchReport:
         """Run a batch, emitting each item's outcome as it is there."""

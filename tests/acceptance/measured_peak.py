@@ -21,10 +21,18 @@ from worker.frames import encode
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def peak_bytes(module: str, estimate: Estimate, payloads: Sequence[Payload], threads: int, root: Path) -> int:
+def peak_bytes(
+    module: str,
+    estimate: Estimate,
+    payloads: Sequence[Payload],
+    threads: int,
+    root: Path,
+    **environment: str,
+) -> int:
     """Return the measured peak above the warm process's baseline.
 
     ``module`` holds the kind as its first; ``estimate`` is granted.
+    ``environment`` is what the process has besides the bare minimum.
     """
     if not CLEAR_REFS.exists():
         pytest.skip("the peak of a process can be reset and read on Linux only")
@@ -38,7 +46,7 @@ def peak_bytes(module: str, estimate: Estimate, payloads: Sequence[Payload], thr
     done = subprocess.run(
         [sys.executable, "-P", "-m", __name__],
         input=json.dumps(order),
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin", **environment},
         capture_output=True,
         text=True,
         check=True,
