@@ -5,8 +5,8 @@ that there was too little memory for it.
 """
 
 _OPENCV_MARKS = ("error: (-4:", "std::bad_alloc")
-"""In the text of a `cv2.error`: OpenCV's Error::StsNoMem, and what its C++ library says where not OpenCV's own
-allocator failed. Not the attribute `code`: OpenCV sets that of the class, where it outlives the error."""
+"""In the text of a `cv2.error`: OpenCV's Error::StsNoMem, and what C++ says where another allocator than
+OpenCV's own failed. Not the attribute `code`: OpenCV sets that of the class, where it outlives the error."""
 
 
 def is_allocation_failure(error: BaseException) -> bool:

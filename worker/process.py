@@ -19,14 +19,14 @@ _MOST_OOM_SCORE_ADJ = 1000
 _NOTE_BYTES = 8
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when its parent ends.
+def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
+    """Ask the kernel to kill this process, or to send it another signal, when its parent ends.
 
     The signal follows the forking *thread*; the parent must have forked from
     its main thread. Exits at once if the parent is gone already.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent_pid:
         os._exit(1)
 

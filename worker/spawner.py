@@ -39,10 +39,23 @@ class Spawner:
         os.set_blocking(self._wake_write, False)
         signal.set_wakeup_fd(self._wake_write)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._is_ending = False
+        signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def run(self) -> None:
-        """Serve until the main process closes the control socket."""
-        while True:
+        """Serve until the main process closes the control socket or ends; then end all groups of children."""
+        try:
+            self._serve()
+        finally:
+            for pid in self._children:
+                with suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+
+    def _on_sigterm(self, *_: object) -> None:
+        self._is_ending = True  # No exception: a child that was just forked would raise it, too.
+
+    def _serve(self) -> None:
+        while not self._is_ending:
             readable, _, _ = select.select([self._control.fileno(), self._wake_read], [], [])
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
@@ -79,6 +92,7 @@ class Spawner:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._control.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
@@ -115,7 +129,8 @@ def _peak_bytes(resident_bytes: int, start_bytes: int) -> int | None:
 
 def main(control_fd: int, parent_pid: int) -> None:
     """Run the spawner on an inherited socket."""
-    die_with_parent(parent_pid)
+    # Not SIGKILL: what children have started is ended here; their own death signal is for them alone.
+    die_with_parent(parent_pid, signal.SIGTERM)
     settings = Settings()
     load_kinds(settings.kind_modules)
     control = socket.socket(fileno=control_fd)
