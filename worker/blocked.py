@@ -20,7 +20,7 @@ from governor.model import Estimate, Gpu
 from governor.wording import in_binary_units
 from worker.live_nodes import LiveNode
 
-IMPOSSIBLE_SECONDS = 5.0
+IMPOSSIBLE_SECONDS = 4.0
 """Set aside, looked at and told within 10 s all the same; a node that restarts may be back by then."""
 UNFIT_SECONDS = 30.0
 

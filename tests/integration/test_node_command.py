@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import REPOSITORY, Cluster, wait_until
+from worker import keys
 
 GIB = 1024**3
 
@@ -43,10 +44,9 @@ def test_a_busy_node_tells_its_budgets_and_last_decisions(cluster: Cluster) -> N
     unknown = node_command(cluster, "two", "--broker", cluster.broker_url)
     one.process.send_signal(signal.SIGSTOP)
     # Its lease would end first.
-    cluster.server.zadd(
-        "tiepoint:leases", dict.fromkeys(cluster.server.zrange("tiepoint:leases", 0, -1), 10**15)
-    )
-    cluster.server.persist("tiepoint:node:one")
+    leases: Any = cluster.server.zrange(keys.LEASES, 0, -1)
+    cluster.server.zadd(keys.LEASES, dict.fromkeys(leases, 10**15))
+    cluster.server.persist(keys.node("one"))
     silent = told(cluster, "one")
 
     assert listed["active_reservations"] == 1

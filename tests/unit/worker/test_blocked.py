@@ -30,7 +30,7 @@ def a_node(name: str = "attic", gib: int = 8, **changes: Any) -> LiveNode:
 def a_gpu_node(name: str = "render", gpu_gib: int | None = 4, **changes: Any) -> LiveNode:
     """Build a node with a card of its own memory."""
     gpu_bytes = None if gpu_gib is None else gpu_gib * GIB
-    card = {"gpu": "card", "budget_gpu_slots": 1, "offers_gpu_slots": 1, "gpu_matching": True}
+    card: dict[str, Any] = {"gpu": "card", "budget_gpu_slots": 1, "offers_gpu_slots": 1, "gpu_matching": True}
     memory = {"budget_gpu_memory_bytes": gpu_bytes, "offers_gpu_memory_bytes": gpu_bytes}
     return a_node(name, **(card | memory | changes))
 
