@@ -379,7 +379,7 @@ def test_how_an_attempt_ended_travels_with_the_message_and_is_replaced_by_the_ne
     put(server, message(0))
     node = leased_node(server)
     requeue: dict[str, Any] = {"action": "requeue", "attempts": 1}
-    told = []
+    told: list[dict[str, Any]] = []
     for last_end in ('{"node":"a"}', '{"node":"b"}', None):
         mark = "solo" if told else "ok"
         (held,) = node.claim(mark=mark) or []
