@@ -18,6 +18,13 @@ from worker.envelope import to_message
 KIND = "noop.forms"
 NEAR_MISS = replace(OLD_ESTIMATE, memory_fixed_bytes=MIB + 1)
 DIFFERENCE = f"noop.forms accepts: memory_fixed_bytes is {MIB + 1}, not {MIB}"
+TAKEN_ANYWHERE = [
+    (name, old)
+    for name, forms in OLD_ESTIMATES.items()
+    for old in forms
+    if not load_kinds()[name].needs_opencl
+]
+"""What a node without a GPU does not pull is in ``test_gpu_matching``."""
 
 
 def large_entry(estimate: str, cluster: Cluster) -> bytes:
@@ -82,11 +89,7 @@ def test_each_old_form_of_the_catalogue_is_refused_by_a_worker_when_it_is_one_th
     cluster: Cluster,
 ) -> None:
     """Every row of the table reaches the worker."""
-    sent = [
-        (name, replace(old, cpu_threads=old.cpu_threads + 1))
-        for name, forms in OLD_ESTIMATES.items()
-        for old in forms
-    ]
+    sent = [(name, replace(old, cpu_threads=old.cpu_threads + 1)) for name, old in TAKEN_ANYWHERE]
     for name, estimate in sent:
         cluster.send(name, kwargs={}, headers={"estimate": estimate.to_header()})
     cluster.start_worker()
@@ -101,7 +104,7 @@ def test_each_old_form_of_the_catalogue_is_refused_by_a_worker_when_it_is_one_th
 
 def test_each_old_form_of_the_catalogue_passes_a_worker(cluster: Cluster) -> None:
     """It comes as far as its arguments, which are wrong here."""
-    sent = [(name, old) for name, forms in OLD_ESTIMATES.items() for old in forms]
+    sent = TAKEN_ANYWHERE
     for name, old in sent:
         cluster.send(name, kwargs={"no_such": 1}, headers={"estimate": old.to_header()})
     cluster.start_worker()
