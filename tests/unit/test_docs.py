@@ -390,7 +390,14 @@ def _estimate_cells(estimate: Estimate) -> list[str]:
         f"{estimate.min_batch}..{estimate.max_batch}",
         str(estimate.cpu_threads),
         str(estimate.io_slots),
+        _gpu_in_words(estimate),
     ]
+
+
+def _gpu_in_words(estimate: Estimate) -> str:
+    if not estimate.gpu_slots:
+        return "no"
+    return f"{estimate.gpu_slots} slot, {_in_words(estimate.gpu_memory_fixed_bytes)}"
 
 
 def _in_words(amount_bytes: int) -> str:
