@@ -1,32 +1,38 @@
 """Gives tests an OpenCL device where there is no GPU: PoCL's, which is the CPU.
 
-OpenCV takes it only when it is named, and for good when a process first uses
-OpenCL. Does not cover the graphics card that a node must see (``tests.mock_cards``).
+Programs that compute there run in processes of their own: a process looks for
+a device once, and other tests' ORB has done so. Does not cover the graphics
+card that a node must see (``tests.mock_cards``).
 """
 
-import shutil
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tasks.opencl import OpenClError, opencl
-
 ENVIRONMENT = {"OPENCV_OPENCL_DEVICE": ":CPU:"}
+"""OpenCV takes such a device only where it is named."""
 
 needs_pocl = pytest.mark.skipif(
-    not list(Path("/etc/OpenCL/vendors").glob("pocl*.icd")) or shutil.which("umockdev-run") is None,
-    reason="PoCL or umockdev is missing (Debian's packages pocl-opencl-icd and umockdev)",
+    not list(Path("/etc/OpenCL/vendors").glob("pocl*.icd")),
+    reason="PoCL is missing (Debian's package pocl-opencl-icd)",
 )
 
 
-@pytest.fixture(scope="session")
-def opencl_device() -> None:
-    """Let this process compute on PoCL; skip where it is not installed."""
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in ENVIRONMENT.items():
-            environment.setenv(name, value)
-        try:
-            with opencl():
-                pass
-        except OpenClError as error:
-            pytest.skip(f"{error} (Debian's package pocl-opencl-icd has one)")
+def run_on_device(program: str, *arguments: str | Path) -> Any:
+    """Run a Python program with a device; return the JSON value that it prints, it must say nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, *map(str, arguments)],
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    if done.returncode or done.stderr:
+        pytest.fail(f"the program ended with {done.returncode}:\n{done.stderr}")
+    return json.loads(done.stdout)

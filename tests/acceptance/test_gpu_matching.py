@@ -12,7 +12,7 @@ from tasks.parameters import ExecutionParameters, FeatureParameters, ProjectPara
 from tests.acceptance.conftest import TIEPOINT, Finished, tiepoint
 from tests.acceptance.measured_peak import peak_bytes
 from tests.conftest import PhotoSet
-from tests.mock_cards import INTEL, MockCard, under_umockdev
+from tests.mock_cards import INTEL, MockCard, needs_umockdev, under_umockdev
 from tests.opencl_device import ENVIRONMENT, needs_pocl
 from tests.unit.tasks.scene_store import build_scene
 
@@ -37,6 +37,7 @@ def with_a_card(
 
 
 @needs_pocl
+@needs_umockdev
 def test_a_project_matched_on_the_gpu_has_the_tracks_of_one_matched_on_the_cpu(
     photos: PhotoSet, tmp_path: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_project_matched_on_the_gpu_has_the_tracks_of_one_matched_on_the_cpu(
 
 
 @needs_pocl
+@needs_umockdev
 def test_a_machine_without_a_device_refuses_and_the_same_folder_goes_on_with_the_cpu(
     photos: PhotoSet, tmp_path: Path
 ) -> None:

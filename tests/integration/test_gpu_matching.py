@@ -11,12 +11,12 @@ from tasks.old_estimates import OLD_ESTIMATES
 from tasks.parameters import ExecutionParameters, FeatureParameters, ProjectParameters
 from tasks.store import Store
 from tests.integration.conftest import Cluster, wait_until
-from tests.mock_cards import INTEL, MockCard, changeable_cards
+from tests.mock_cards import INTEL, MockCard, changeable_cards, needs_umockdev
 from tests.opencl_device import ENVIRONMENT, needs_pocl
 from worker import keys
 from worker.client import Client
 
-pytestmark = [needs_pocl, pytest.mark.usefixtures("_card")]
+pytestmark = [needs_pocl, needs_umockdev, pytest.mark.usefixtures("_card")]
 
 KIND = "matcher.run.gpu"
 CARD = MockCard(number=0, vendor=INTEL, device="0x9a49")

@@ -1,9 +1,5 @@
 """The kind that matches on the GPU publishes what the other one does, and goes on without the GPU."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,11 +15,9 @@ from tasks.matching import run_matching
 from tasks.opencl import Neighbours, OpenClError
 from tasks.pair_jobs import GpuMatchPayload, match_job, matches_key, pair_item
 from tasks.parameters import ExecutionParameters, FeatureParameters, ProjectParameters
-from tests.opencl_device import opencl_device
+from tests.opencl_device import needs_pocl, run_on_device
 from tests.unit.governor.builders import GIB, MIB, a_dedicated_gpu, a_policy, a_profile, a_snapshot, a_uma_gpu
 from tests.unit.tasks.scene_store import SceneStore, build_scene
-
-__all__ = ["opencl_device"]
 
 [KIND] = KINDS
 ORB = FeatureParameters(extractor="orb")
@@ -60,20 +54,30 @@ def on_cpu(root: Path) -> str:
     return stored_sha256(scene, payload)
 
 
-@pytest.mark.usefixtures("opencl_device")
-def test_the_published_file_is_that_of_the_other_kind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Name and bytes; and it was the device that found it."""
+_RUN = """
+import json, sys
+from pathlib import Path
+from governor.model import Grant
+from tasks.gpu_matching import run_gpu_matching
+from tasks.pair_jobs import GpuMatchPayload
+from tasks.store import Store
+
+payload = GpuMatchPayload.model_validate_json(sys.argv[2])
+grant = Grant(batch=1, cpu_threads=1, memory_bytes=10 << 20, gpu_slots=1, io_slots=1)
+[done] = run_gpu_matching([payload], grant, Store(Path(sys.argv[1])))
+print(json.dumps([done.recorded_items, *(job.item for job in done.follow_ups)]))
+"""
+
+
+@needs_pocl
+def test_the_published_file_is_that_of_the_other_kind(tmp_path: Path) -> None:
+    """Name and bytes; that the device has found it is told by no warning."""
     scene = a_scene(tmp_path / "gpu")
     payload = payload_of(scene)
-    (outcome,) = run(scene, payload)
+    done = run_on_device(_RUN, tmp_path / "gpu", payload.model_dump_json())
 
-    assert isinstance(outcome, Done)
-    assert outcome.recorded_items == 1
-    assert [job.item for job in outcome.follow_ups] == [pair_item(*scene.pair())]
+    assert done == [1, pair_item(*scene.pair())]
     assert stored_sha256(scene, payload) == on_cpu(tmp_path / "cpu")
-    assert caplog.messages == []
 
 
 def failing(message: str) -> Callable[..., Neighbours]:
@@ -218,7 +222,7 @@ def test_the_estimate_is_the_frozen_one() -> None:
 
 # -- Who loads OpenCL --------------------------------------------------------------------
 
-_PROGRAM = """
+_LOAD = """
 import json
 from pathlib import Path
 import numpy
@@ -244,15 +248,7 @@ print(json.dumps([by_others, is_loaded()]))
 """
 
 
-@pytest.mark.usefixtures("opencl_device")
+@needs_pocl
 def test_only_the_kind_that_needs_it_loads_opencl() -> None:
     """In a node's child: not the import of all kinds, nor another kind's warming up, nor features."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", _PROGRAM],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OPENCV_OPENCL_DEVICE": ":CPU:"},
-        capture_output=True,
-        check=True,
-        timeout=120,
-    )
-
-    assert json.loads(done.stdout) == [False, True]
+    assert run_on_device(_LOAD) == [False, True]

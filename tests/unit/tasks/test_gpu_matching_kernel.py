@@ -1,9 +1,11 @@
 """What is matched with a device's distances is what the CPU matches, whatever the device does."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,10 +14,8 @@ from tasks import gpu_matching_kernel
 from tasks.gpu_matching import KINDS
 from tasks.gpu_matching_kernel import QUERY_ROWS, check_device, match_orb_on_gpu
 from tasks.matching_kernel import match_descriptors
-from tasks.opencl import Neighbours, OpenClError, device_name, opencl, two_nearest
-from tests.opencl_device import opencl_device
-
-__all__ = ["opencl_device"]
+from tasks.opencl import Neighbours, OpenClError
+from tests.opencl_device import needs_pocl, run_on_device
 
 Descriptors = NDArray[np.uint8]
 Sets = tuple[Descriptors, Descriptors]
@@ -55,6 +55,7 @@ def of_few_bits(left: int, right: int) -> Sets:
     return sets[:left], sets[left:]
 
 
+SIDES = ("left", "right")
 SETS = {
     "random": random_sets(300, 280),
     "seen-again": seen_again(257),
@@ -107,21 +108,34 @@ def use(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_matching_kernel, "two_nearest", device)
 
 
-@pytest.mark.usefixtures("opencl_device")
-@pytest.mark.parametrize("cross_check", [True, False], ids=["mutual", "one-sided"])
-@pytest.mark.parametrize("ratio", [None, 0.9, 1.0])
-@pytest.mark.parametrize("name", SETS)
-def test_a_real_device_matches_what_the_cpu_matches(
-    name: str, ratio: float | None, *, cross_check: bool
-) -> None:
-    """Every byte, with every sort of tie."""
-    sets = SETS[name]
-    with opencl():
-        found = match_orb_on_gpu(*sets, ratio=ratio, cross_check=cross_check)
+RATIOS = (None, 0.9, 1.0)
+_MATCH_ALL = """
+import json, sys
+import numpy as np
+from tasks.gpu_matching_kernel import match_orb_on_gpu
+from tasks.opencl import opencl
 
-    assert found.dtype == np.uint32
-    assert found.shape == (len(found), 2)
-    assert found.tolist() == on_cpu(sets, ratio, cross_check=cross_check)
+cases = json.loads(sys.argv[2])
+with np.load(sys.argv[1]) as sets, opencl():
+    found = [
+        match_orb_on_gpu(sets[f"{name} left"], sets[f"{name} right"], ratio=ratio, cross_check=cross_check)
+        for name, ratio, cross_check in cases
+    ]
+print(json.dumps([[str(pairs.dtype), pairs.shape[1], pairs.tolist()] for pairs in found]))
+"""
+
+
+@needs_pocl
+def test_a_real_device_matches_what_the_cpu_matches(tmp_path: Path) -> None:
+    """Every byte, with every sort of tie, with any ratio, one-sided and mutual."""
+    cases = list(product(SETS, RATIOS, (True, False)))
+    arrays = {f"{name} {side}": array for name in SETS for side, array in zip(SIDES, SETS[name], strict=True)}
+    np.savez(tmp_path / "sets.npz", **arrays)  # type: ignore[arg-type]  # the stubs mean one of its options
+    found = run_on_device(_MATCH_ALL, tmp_path / "sets.npz", json.dumps(cases))
+    expected = [on_cpu(SETS[name], ratio, cross_check=cross_check) for name, ratio, cross_check in cases]
+
+    for case, of_device, pairs in zip(cases, found, expected, strict=True):
+        assert of_device == ["uint32", 2, pairs], case
 
 
 def test_these_sets_have_matches_and_ties_to_decide() -> None:
@@ -153,16 +167,14 @@ def test_of_two_equally_near_left_features_the_first_keeps_the_match(
     assert match_orb_on_gpu(left, right).tolist() == [[1, 0]]
 
 
-@pytest.mark.usefixtures("opencl_device")
 @pytest.mark.parametrize(("ratio", "count"), [(0.75, 0), (0.7500000000000001, 1)])
-def test_the_ratio_is_an_exact_fraction(ratio: float, count: int) -> None:
+def test_the_ratio_is_an_exact_fraction(monkeypatch: pytest.MonkeyPatch, ratio: float, count: int) -> None:
     """Distances of 3 and 4 bits: 3 < 0.75 * 4 does not hold."""
     left, right = np.zeros((1, 32), np.uint8), np.zeros((2, 32), np.uint8)
     right[0, 9], right[1, 31] = 0b111, 0b1111
-    with opencl():
-        found = match_orb_on_gpu(left, right, ratio=ratio)
+    use(a_device(), monkeypatch)
 
-    assert len(found) == count
+    assert len(match_orb_on_gpu(left, right, ratio=ratio)) == count
 
 
 @pytest.mark.parametrize("ratio", [1.01, 0.0])
@@ -208,14 +220,6 @@ def test_what_a_lost_device_leaves_is_not_believed(
         match_orb_on_gpu(*SETS["random"])
 
 
-@pytest.mark.usefixtures("opencl_device")
-def test_the_check_passes_a_real_device() -> None:
-    """Which then tells its name."""
-    with opencl():
-        check_device()
-        assert device_name()
-
-
 def test_the_check_notices_a_device_that_misses_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that it finds is there, with the right distances."""
     use(a_device(), monkeypatch)
@@ -226,24 +230,39 @@ def test_the_check_notices_a_device_that_misses_the_nearest(monkeypatch: pytest.
         check_device()
 
 
-@pytest.mark.usefixtures("opencl_device")
-def test_opencl_is_on_inside_the_block_only() -> None:
-    """Also where the block ends with an error."""
+_SWITCH = """
+import json
+import cv2
+import numpy as np
+from tasks.gpu_matching import usable_device
+from tasks.opencl import OpenClError, opencl, two_nearest
+
+few = np.zeros((3, 11), np.float32)
+seen = {"device": usable_device()}
+with opencl():
+    seen["inside"] = cv2.ocl.useOpenCL()
+seen["after"] = cv2.ocl.useOpenCL()
+try:
+    two_nearest(few, few)
+except OpenClError as error:
+    seen["outside"] = str(error)
+try:
     with opencl():
-        assert cv2.ocl.useOpenCL()
-    assert not cv2.ocl.useOpenCL()
-    with pytest.raises(OpenClError), opencl():
         raise OpenClError
-    assert not cv2.ocl.useOpenCL()
+except OpenClError:
+    seen["after an error"] = cv2.ocl.useOpenCL()
+print(json.dumps(seen))
+"""
 
 
-@pytest.mark.usefixtures("opencl_device")
-def test_without_opencl_opencv_computes_nothing_in_its_place() -> None:
-    """A device that is lost on the way is noticed, not replaced by another implementation."""
-    few = np.zeros((3, 11), np.float32)
+@needs_pocl
+def test_the_device_is_used_inside_the_block_only() -> None:
+    """Outside OpenCV computes nothing in its place, so a device that is lost on the way is noticed."""
+    seen = run_on_device(_SWITCH)
 
-    with pytest.raises(OpenClError, match="OpenCV"):
-        two_nearest(few, few)
+    assert seen.pop("device")
+    assert "Assertion failed" in seen.pop("outside")
+    assert seen == {"inside": True, "after": False, "after an error": False}
 
 
 def test_what_is_on_the_device_at_a_time_fits_the_gpu_memory_that_is_reserved() -> None:
