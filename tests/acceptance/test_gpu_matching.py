@@ -66,9 +66,7 @@ def test_a_project_matched_on_the_gpu_has_the_tracks_of_one_matched_on_the_cpu(
 
 @needs_pocl
 @needs_umockdev
-def test_a_machine_without_a_device_refuses_and_the_same_folder_goes_on_with_the_cpu(
-    photos: PhotoSet, tmp_path: Path
-) -> None:
+def test_a_machine_that_cannot_refuses_before_anything_is_made(photos: PhotoSet, tmp_path: Path) -> None:
     """In one sentence: a card alone is not enough, and PoCL is no GPU unless it is named."""
     run = ("run", photos("kermit"), "--project", tmp_path / "p", "--matcher", "gpu", "--until", "import")
     without_card = tiepoint(*run, "--features", "orb", **ENVIRONMENT)
