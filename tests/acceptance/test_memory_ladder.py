@@ -1,0 +1,93 @@
+"""The reservation covers the truth: features of photos of every size, look and extractor."""
+
+import pytest
+
+from tests.acceptance.ladder_photos import LADDER_MEGAPIXELS, LOOKS
+from tests.bench.memory_ladder import EXTRACTORS, FULL_SIZE_PX, Case, Rung, climb
+from tests.conftest import PhotoSet
+
+_GROUPS = {
+    group: [name for name, look in LOOKS.items() if look.group == group]
+    for group in ("gray", "colour", "16 bit")
+}
+
+
+def pairwise_cases() -> list[Case]:
+    """Return each size with each extractor, each of them with each group of looks, every look at least once."""
+    groups, taken, cases = list(_GROUPS.values()), [0, 0, 0], []
+    for row, megapixels in enumerate(LADDER_MEGAPIXELS):
+        for column, extractor in enumerate(EXTRACTORS):
+            group = (row + column) % 3
+            look = groups[group][taken[group] % len(groups[group])]
+            taken[group] += 1
+            cases.append(
+                Case(megapixels=megapixels, look=look, extractor=extractor, threads=1 + (row + column) % 2)
+            )
+    return cases
+
+
+def name_of(case: Case) -> str:
+    """Return what a test of a case is called."""
+    return f"{case.megapixels}MP {case.look} {case.content} {case.extractor} {case.threads} threads"
+
+
+def measured(case: Case, photos: PhotoSet) -> Rung:
+    """Run a case on a real photo; skip where the machine has no room for it."""
+    source = min(photos("brighton_beach").iterdir())
+    (result,) = climb([case], source)
+    if not isinstance(result, Rung):
+        pytest.skip(result.reason)
+    return result
+
+
+def test_the_cases_meet_in_pairs() -> None:
+    """Sizes, extractors, groups and looks: none is left out, and each pair of the first three meets."""
+    cases = pairwise_cases()
+
+    assert {case.look for case in cases} == set(LOOKS)
+    assert len({(case.megapixels, case.extractor) for case in cases}) == 18
+    assert len({(case.megapixels, LOOKS[case.look].group) for case in cases}) == 18
+    assert len({(case.extractor, LOOKS[case.look].group) for case in cases}) == 9
+    assert len({(case.extractor, case.threads) for case in cases}) == 6
+
+
+@pytest.mark.parametrize("case", pairwise_cases(), ids=name_of)
+def test_features_stay_within_their_reservation(case: Case, photos: PhotoSet) -> None:
+    """The peak that the product measures is at most what the photo's header led to."""
+    rung = measured(case, photos)
+
+    assert 1 << 20 < rung.peak_bytes <= rung.reserved_bytes
+    assert rung.peak_bytes <= rung.bound_bytes
+    assert not rung.asked_again
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(
+            megapixels=4,
+            look="gray PNG",
+            content=content,
+            extractor=extractor,
+            max_image_size_px=FULL_SIZE_PX,
+            threads=threads,
+        )
+        for content, extractor, threads in (("dots", "sift", 2), ("fullest_sift", "rootsift", 1))
+    ],
+    ids=name_of,
+)
+def test_pictures_of_nothing_but_keypoints_ask_for_what_they_need(case: Case, photos: PhotoSet) -> None:
+    """They take more than any photo of their size, and have reserved it."""
+    rung = measured(case, photos)
+
+    assert rung.asked_again
+    assert rung.peak_bytes <= rung.reserved_bytes
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pattern_of_equal_corners_stays_within_the_frozen_figure(threads: int, photos: PhotoSet) -> None:
+    """ORB keeps all corners of equal response, whatever the limit."""
+    case = Case(megapixels=1, look="gray PNG", content="fullest_orb", extractor="orb", threads=threads)
+    rung = measured(case, photos)
+
+    assert 20 << 20 < rung.peak_bytes <= rung.reserved_bytes
