@@ -52,7 +52,11 @@ def _opencv(pixels: Pixels, path: Path, *options: int) -> None:
         raise OSError(f"OpenCV could not write {path}")
 
 
-_ONE_STRIP = {"compression": "tiff_lzw", "tiffinfo": {278: 1 << 20}}
+def _one_strip(pixels: Pixels, path: Path) -> None:
+    rows_per_strip = {278: 1 << 20}
+    _pillow(pixels, path, compression="tiff_lzw", tiffinfo=rows_per_strip)
+
+
 LOOKS: Mapping[str, Look] = {
     "gray JPEG": Look(group="gray", suffix="jpg", write=_pillow),
     "gray PNG": Look(group="gray", suffix="png", write=partial(_pillow, compress_level=1)),
@@ -63,7 +67,7 @@ LOOKS: Mapping[str, Look] = {
     "CMYK JPEG": Look(group="colour", suffix="jpg", channels=3, write=partial(_pillow, mode="CMYK")),
     "PNG": Look(group="colour", suffix="png", channels=3, write=partial(_pillow, compress_level=1)),
     "WebP": Look(group="colour", suffix="webp", channels=3, write=partial(_pillow, method=0)),
-    "TIFF in one strip": Look(group="colour", suffix="tif", channels=3, write=partial(_pillow, **_ONE_STRIP)),
+    "TIFF in one strip": Look(group="colour", suffix="tif", channels=3, write=_one_strip),
     "16-bit gray PNG": Look(group="16 bit", suffix="png", write=partial(_pillow, compress_level=1)),
     "16-bit gray TIFF": Look(group="16 bit", suffix="tif", write=_pillow),
     "16-bit colour PNG": Look(
@@ -116,7 +120,7 @@ def photo_of(look: Look, gray: NDArray[np.uint8], store: Store, folder: Path) ->
     """Encode a gray picture in a look, link it into a store and return its content hash."""
     pixels: Pixels = gray.astype(np.uint16) * 60 if look.is_deep else gray
     if look.channels == 3:
-        pixels = np.stack((pixels, pixels[::-1], pixels // 2), axis=-1)
+        pixels = np.stack((pixels, pixels[::-1], pixels // 2), axis=-1).astype(pixels.dtype)
     name = f"{folder.name}.{look.suffix}"
     look.write(pixels, folder / name)
     payload = ImportPayload(project="ladder", name=name, source=str(folder / name), link=True)
