@@ -1,6 +1,6 @@
 """Measures feature extraction against its reservation, over sizes, looks, extractors and threads.
 
-Does not cover the other kinds (:mod:`tests.bench.memory_kinds`).
+Does not cover how they are told, nor the other kinds (:mod:`tests.bench.memory`).
 """
 
 import tempfile
