@@ -7,11 +7,12 @@ the product itself measures (:mod:`worker.memory_meter`).
 import json
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -48,7 +49,7 @@ class Measured:
     retire: bool
     seconds: float
     frames: tuple[dict[str, Any], ...]
-    """The outcomes, as they are sent to the main process."""
+    """The outcomes as they are sent to the main process, without the jobs that they push."""
 
     @property
     def actions(self) -> list[str]:
@@ -103,20 +104,34 @@ def _run(runner: BatchRunner, batch: Mapping[str, Any], first_bytes: int) -> Mea
         places=(None,) * len(payloads),
         grant=grant,
     )
-    sent: list[bytes] = []
-    answer = Answer(sent.append, request)
     started = time.monotonic()
-    report = runner.run(request, answer.outcome)
-    seconds = time.monotonic() - started
-    answer.report(report)
-    frames = [json.loads(line) for line in b"".join(sent).splitlines()]
+    # A file, not a list: a child keeps nothing of what it has sent.
+    with tempfile.TemporaryFile() as sent:
+        answer = Answer(lambda line: _write(sent, line), request)
+        report = runner.run(request, answer.outcome)
+        seconds = time.monotonic() - started
+        answer.report(report)
+        sent.seek(0)
+        frames = tuple(_frames_in(sent))
     return Measured(
         peak_bytes=report.peak_bytes,
         retained_bytes=private_bytes() - first_bytes,
         retire=report.retire,
         seconds=seconds,
-        frames=tuple(frame["outcome"] for frame in frames if "outcome" in frame),
+        frames=frames,
     )
+
+
+def _write(file: BinaryIO, line: bytes) -> None:
+    file.write(line)
+
+
+def _frames_in(sent: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Yield the outcomes, without the jobs that follow from them."""
+    for line in sent:
+        frame = json.loads(line)
+        if "outcome" in frame:
+            yield {name: value for name, value in frame["outcome"].items() if name != "pushes"}
 
 
 def _main() -> None:

@@ -22,7 +22,6 @@ from tests.unit.tasks.keypoint_patterns import FULLEST_ORB, FULLEST_SIFT
 from tests.unit.tasks.photo_builders import AMPLE
 
 LADDER_MEGAPIXELS = (1, 4, 12, 24, 50, 100)
-Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 Content = Literal["photo", "squares", "dots", "fullest_sift", "fullest_orb"]
 DENSE_CONTENTS: tuple[Content, ...] = ("squares", "dots", "fullest_sift", "fullest_orb")
 
@@ -34,7 +33,7 @@ class Look:
     group: Literal["gray", "colour", "16 bit"]
     suffix: str
     channels: int = 1
-    write: Callable[[Pixels, Path], object]
+    write: Callable[[NDArray[Any], Path], object]
 
     @property
     def is_deep(self) -> bool:
@@ -42,17 +41,17 @@ class Look:
         return self.group == "16 bit"
 
 
-def _pillow(pixels: Pixels, path: Path, mode: str | None = None, **options: Any) -> None:
+def _pillow(pixels: NDArray[Any], path: Path, mode: str | None = None, **options: Any) -> None:
     image = Image.fromarray(pixels)
     (image.convert(mode) if mode else image).save(path, **options)
 
 
-def _opencv(pixels: Pixels, path: Path, *options: int) -> None:
+def _opencv(pixels: NDArray[Any], path: Path, *options: int) -> None:
     if not cv2.imwrite(str(path), pixels, options):
         raise OSError(f"OpenCV could not write {path}")
 
 
-def _one_strip(pixels: Pixels, path: Path) -> None:
+def _one_strip(pixels: NDArray[Any], path: Path) -> None:
     rows_per_strip = {278: 1 << 20}
     _pillow(pixels, path, compression="tiff_lzw", tiffinfo=rows_per_strip)
 
@@ -118,9 +117,9 @@ def render(content: Content, size_px: tuple[int, int], source: Path) -> NDArray[
 
 def photo_of(look: Look, gray: NDArray[np.uint8], store: Store, folder: Path) -> str:
     """Encode a gray picture in a look, link it into a store and return its content hash."""
-    pixels: Pixels = gray.astype(np.uint16) * 60 if look.is_deep else gray
+    pixels: NDArray[Any] = gray.astype(np.uint16) * 60 if look.is_deep else gray
     if look.channels == 3:
-        pixels = np.stack((pixels, pixels[::-1], pixels // 2), axis=-1).astype(pixels.dtype)
+        pixels = np.stack((pixels, pixels[::-1], pixels // 2), axis=-1)
     name = f"{folder.name}.{look.suffix}"
     look.write(pixels, folder / name)
     payload = ImportPayload(project="ladder", name=name, source=str(folder / name), link=True)

@@ -1,10 +1,15 @@
 """The reservation covers the truth: features of photos of every size, look and extractor."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.acceptance.ladder_photos import LADDER_MEGAPIXELS, LOOKS
+from tests.acceptance.child_batches import Batch, run_in_child
+from tests.acceptance.ladder_photos import LADDER_MEGAPIXELS, LOOKS, photo_of, render, size_of
 from tests.bench.memory_ladder import EXTRACTORS, FULL_SIZE_PX, Case, Rung, climb
 from tests.conftest import PhotoSet
+from tests.unit.tasks.photo_builders import store_at
+from worker.memory_meter import RETAINED_LIMIT_BYTES
 
 _GROUPS = {
     group: [name for name, look in LOOKS.items() if look.group == group]
@@ -84,3 +89,21 @@ def test_a_pattern_of_equal_corners_stays_within_the_frozen_figure(threads: int,
     rung = measured(case, photos)
 
     assert 20 << 20 < rung.peak_bytes <= rung.reserved_bytes
+
+
+def test_a_child_keeps_little_from_batch_to_batch(tmp_path: Path) -> None:
+    """What it keeps beyond 32 MiB has it replaced; what it keeps less stands in no reservation."""
+    store = store_at(tmp_path)
+    gray = render("squares", size_of(2), tmp_path)
+    photo = photo_of(LOOKS["16-bit gray PNG"], gray, store, tmp_path)
+    batches = [
+        Batch(kind=kind, payloads=({"image": photo, "max_features": most},), threads=2, memory_bytes=2 << 30)
+        for most in (8192, 8191)
+        for kind in ("features.extract.sift", "features.extract", "features.extract.rootsift")
+    ]
+    measured = run_in_child(store, batches)
+
+    assert [batch.actions for batch in measured] == [["done"]] * 6
+    assert min(batch.peak_bytes for batch in measured) > 10 << 20
+    assert all(batch.retire or batch.retained_bytes <= RETAINED_LIMIT_BYTES for batch in measured)
+    assert not any(batch.retire for batch in measured)

@@ -1,109 +1,123 @@
-"""Measures what every kind takes beside what it has reserved.
+"""Measures whether reservations cover the truth, and what they waste.
 
-``python -m tests.bench.memory [--json] [--brief]``. First the ladder: features
-of photos of 1 to 100 megapixels in every look, with every extractor, at the
-default and at full size, and of pictures that are nothing but keypoints; one
-fresh process each. Then all kinds, in the worst batch of a real project
-(``tiepoint run``, retrieval and an index included). ``--brief`` takes one
-extractor and two looks of each size. A case that would need more than 14 GiB,
-or more than is free, is left out and named.
+``python -m tests.bench.memory [--json] [--megapixels N]... [--set SET] [--no-ladder] [--no-kinds]``
+
+First a ladder of photos, from 1 to 100 megapixels, in every look and with every
+extractor, each in a fresh process; then the hardest known batch of every other
+kind; then a whole project (SET, a folder below ``$TIEPOINT_PHOTOS``). The peak
+is the one that the product measures, the reservation the one that the product
+makes. Ends with 1 where a peak exceeds its reservation. Takes half an hour.
 """
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.bench.memory_ladder import DEFAULT_SIZE_PX, Case, LeftOut, Rung, all_cases, climb
+from rich.console import Console
+from rich.table import Table
+
+from tests.acceptance.ladder_photos import LADDER_MEGAPIXELS
+from tests.bench.memory_kinds import KindFigure, hard_batches, real_project
+from tests.bench.memory_ladder import Case, LeftOut, Rung, all_cases, climb
 from tests.conftest import photos_root
 
-_MIB = 1 << 20
-_PROJECTS = (("brighton_beach", "rootsift"), ("kermit", "sift"), ("kermit", "orb"))
-_BRIEF_LOOKS = frozenset({"JPEG", "16-bit colour TIFF"})
+MIB = 1 << 20
+LADDER_SET = "brighton_beach"
+"""Of the real sets the one with most corners per pixel; large photos are made of its first."""
 
 
-def kinds_of_projects() -> dict[str, dict[str, Any]]:
-    """Run real projects; return for each kind its worst batch: reserved and peak bytes, and their ratio.
-
-    Raises:
-        subprocess.CalledProcessError: a run failed.
-    """
-    worst: dict[str, dict[str, Any]] = {}
-    for photo_set, extractor in _PROJECTS:
-        for kind, measured in _kinds_of(photo_set, extractor).items():
-            if kind not in worst or measured["worst_ratio"] > worst[kind]["worst_ratio"]:
-                worst[kind] = {**measured, "project": photo_set}
-    return worst
+def rung_row(rung: Rung) -> dict[str, Any]:
+    """Return one case for JSON."""
+    figures = {**asdict(rung), "ratio": rung.ratio, "waste_ratio": rung.waste_ratio}
+    return {**figures.pop("case"), **figures}
 
 
-def _kinds_of(photo_set: str, extractor: str) -> dict[str, dict[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="tiepoint-bench-") as folder:
-        command = [sys.executable, "-P", "-m", "worker.cli", "run", str(photos_root() / photo_set / "images")]
-        command += ["--project", f"{folder}/project", "--features", extractor, "--pairs", "retrieval"]
-        command += ["--profile", "dedicated", "--json"]
-        done = subprocess.run(command, capture_output=True, check=True)
-    kinds: dict[str, dict[str, Any]] = json.loads(done.stdout)["kinds"]
-    return kinds
+def kind_row(figure: KindFigure) -> dict[str, Any]:
+    """Return one kind's batch for JSON."""
+    return {**asdict(figure), "ratio": figure.ratio, "waste_ratio": figure.waste_ratio}
 
 
-def cases(*, brief: bool) -> Iterator[Case]:
-    """Yield the cases of the ladder, or a few of each size."""
-    for case in all_cases():
-        is_brief = case.extractor == "rootsift" and case.look in _BRIEF_LOOKS
-        if not brief or (is_brief and case.max_image_size_px == DEFAULT_SIZE_PX):
-            yield case
+def ladder_table(rungs: Sequence[Rung]) -> Table:
+    """Return the measured cases."""
+    headings = ("MP", "longer side px", "look", "content", "extractor", "threads")
+    table = Table(*headings, "peak MiB", "reserved MiB", "ratio", "without the floor MiB", title="features")
+    for rung in rungs:
+        case = rung.case
+        cells = (
+            case.megapixels,
+            case.max_image_size_px,
+            case.look,
+            case.content,
+            case.extractor,
+            case.threads,
+        )
+        table.add_row(
+            *map(str, cells),
+            f"{rung.peak_bytes / MIB:.0f}",
+            f"{rung.reserved_bytes / MIB:.0f}{' (asked)' if rung.asked_again else ''}",
+            f"{rung.ratio:.3f}",
+            f"{rung.bound_bytes / MIB:.0f}",
+        )
+    return table
 
 
-def as_row(result: Rung | LeftOut) -> dict[str, Any]:
-    """Return one line of the report as a JSON object."""
-    if isinstance(result, LeftOut):
-        return {**asdict(result.case), "left_out": result.reason}
-    measured = asdict(result)
-    case = measured.pop("case")
-    return {**case, **measured, "ratio": result.ratio, "waste_ratio": result.waste_ratio}
+def left_out_table(cases: Sequence[LeftOut]) -> Table:
+    """Return what was not measured, and why."""
+    table = Table("MP", "longer side px", "extractor", "reason", title="left out")
+    for left in cases:
+        case: Case = left.case
+        table.add_row(str(case.megapixels), str(case.max_image_size_px), case.extractor, left.reason)
+    return table
 
 
-def _line(row: dict[str, Any]) -> str:
-    size = "default" if row["max_image_size_px"] == DEFAULT_SIZE_PX else "full"
-    name = f"{row['megapixels']:3d} MP  {row['look']:18} {row['content']:12} {row['extractor']:8}"
-    head = f"{name} {size:7} {row['threads']:2d} threads"
-    if "left_out" in row:
-        return f"{head}  left out: {row['left_out']}"
-    peak, reserved = row["peak_bytes"] / _MIB, row["reserved_bytes"] / _MIB
-    again = "  asked for more" if row["asked_again"] else ""
-    return f"{head} {peak:8.0f} of {reserved:6.0f} MiB  {row['ratio']:.2f}{again}"
-
-
-def _kind_line(kind: str, measured: dict[str, Any]) -> str:
-    peak, reserved = measured["peak_bytes"] / _MIB, measured["reserved_bytes"] / _MIB
-    waste = f"{reserved / peak:6.1f} times" if peak else "unmeasurably little"
-    return f"{kind:26} {peak:8.1f} of {reserved:7.1f} MiB  {measured['worst_ratio']:.2f}  reserved {waste}"
+def kinds_table(title: str, figures: Sequence[KindFigure]) -> Table:
+    """Return each kind's peak and reservation."""
+    table = Table("kind", "batch", "peak MiB", "reserved MiB", "ratio", "reserved / peak", title=title)
+    for figure in figures:
+        waste = f"{figure.waste_ratio:.1f}" if figure.waste_ratio else "unknown"
+        amounts = (f"{figure.peak_bytes / MIB:.1f}", f"{figure.reserved_bytes / MIB:.1f}")
+        table.add_row(figure.kind, figure.case, *amounts, f"{figure.ratio:.3f}", waste)
+    return table
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure and print; 1 where anything took more than it had reserved."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.memory")
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    parser.add_argument("--brief", action="store_true", help="one extractor and two looks of each size")
-    read = parser.parse_args(arguments)
-    source = min((photos_root() / "brighton_beach" / "images").iterdir())
-    rows = []
-    for result in climb(cases(brief=read.brief), Path(source)):
-        rows.append(as_row(result))
-        if not read.json:
-            print(_line(rows[-1]), flush=True)  # noqa: T201 - the bench's output
-    kinds = kinds_of_projects()
-    if read.json:
-        print(json.dumps({"ladder": rows, "kinds": kinds}))  # noqa: T201 - the bench's output
+    """Measure, and print tables or one JSON object."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.memory", description=__doc__)
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    parser.add_argument("--megapixels", type=int, action="append", choices=LADDER_MEGAPIXELS)
+    parser.add_argument("--set", default="banana")
+    parser.add_argument("--no-ladder", action="store_true")
+    parser.add_argument("--no-kinds", action="store_true")
+    options = parser.parse_args(arguments)
+    rungs, left_out = _climb(options.megapixels or LADDER_MEGAPIXELS) if not options.no_ladder else ([], [])
+    photos = photos_root() / options.set / "images"
+    hard = [] if options.no_kinds else list(hard_batches(photos))
+    project = [] if options.no_kinds else list(real_project(photos))
+    if options.as_json:
+        report = {
+            "features": [rung_row(rung) for rung in rungs],
+            "left_out": [{**asdict(left.case), "reason": left.reason} for left in left_out],
+            "hard_batches": [kind_row(figure) for figure in hard],
+            "project": [kind_row(figure) for figure in project],
+        }
+        sys.stdout.write(json.dumps(report) + "\n")
     else:
-        print("\n".join(_kind_line(*item) for item in kinds.items()))  # noqa: T201 - the bench's output
-    ratios = [row.get("ratio", 0.0) for row in rows] + [kind["worst_ratio"] for kind in kinds.values()]
-    return int(max(ratios) > 1)
+        console = Console()
+        console.print(ladder_table(rungs), left_out_table(left_out))
+        console.print(kinds_table("hard batches", hard), kinds_table(options.set, project))
+    ratios = [rung.ratio for rung in rungs] + [figure.ratio for figure in (*hard, *project)]
+    return int(max(ratios, default=0.0) > 1.0)
+
+
+def _climb(megapixels: Sequence[int]) -> tuple[list[Rung], list[LeftOut]]:
+    source: Path = min((photos_root() / LADDER_SET / "images").iterdir())
+    results = list(climb((case for case in all_cases() if case.megapixels in megapixels), source))
+    rungs = [result for result in results if isinstance(result, Rung)]
+    return rungs, [result for result in results if isinstance(result, LeftOut)]
 
 
 if __name__ == "__main__":
