@@ -22,6 +22,8 @@ _BYTES_PER_NUMBER = 3
 """float32 holds integers of 24 bits."""
 _COLUMNS = -(-ORB_BYTES // _BYTES_PER_NUMBER)
 _CHECKED_FEATURES = 96
+_SAMPLED_FEATURES = 64
+"""Under 1 % of the CPU's work for 8192 features."""
 
 
 def match_orb_on_gpu(
@@ -90,6 +92,7 @@ def _neighbours(query: NDArray[np.uint8], train: NDArray[np.uint8]) -> Neighbour
         distances=np.concatenate([part.distances for part in found]),
     )
     _check_distances(neighbours, query, train)
+    _check_sample(neighbours, query, train)
     return neighbours
 
 
@@ -112,6 +115,21 @@ def _check_distances(neighbours: Neighbours, query: NDArray[np.uint8], train: ND
     is_doubled = indices.shape[1] > 1 and bool((indices[:, 0] == indices[:, -1]).any())
     if is_doubled or bool((distances[:, 0] > distances[:, -1]).any()):
         raise OpenClError("the device has found neighbours out of order")
+
+
+def _check_sample(neighbours: Neighbours, query: NDArray[np.uint8], train: NDArray[np.uint8]) -> None:
+    """Compare some rows, spread over all, with every train row: nothing may be nearer than what was found.
+
+    After :func:`_check_distances`: below the second distance there is the nearest, or with a tie nothing.
+    """
+    rows = np.unique(np.linspace(0, len(query) - 1, _SAMPLED_FEATURES).astype(np.intp))
+    first, second = neighbours.distances[rows, 0], neighbours.distances[rows, -1]
+    nearer = np.zeros(len(rows), np.intp)
+    for tile in hamming_tiles(query[rows], train):
+        span = slice(tile.left_start, tile.left_start + len(tile.distances))
+        nearer[span] += (tile.distances < second[span, None]).sum(axis=1)
+    if not np.array_equal(nearer, first < second):
+        raise OpenClError("the device has missed nearer neighbours")
 
 
 def _differing_bits(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.int64]:

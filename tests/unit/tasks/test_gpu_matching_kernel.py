@@ -226,6 +226,33 @@ def test_the_check_notices_a_device_that_misses_the_nearest(monkeypatch: pytest.
     check_device()
     use(a_device(skipped=1), monkeypatch)
 
+    with pytest.raises(OpenClError, match="missed nearer neighbours"):
+        check_device()
+
+
+@pytest.mark.parametrize("start", [0, 130, 295])
+def test_a_device_that_misses_the_nearest_of_a_run_of_features_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """Five of 300 in a row hold a feature of the sample, wherever they are; the distances are true."""
+    run = slice(start, start + 5)
+
+    def find(query: NDArray[np.float32], train: NDArray[np.float32]) -> Neighbours:
+        found, farther = a_device()(query, train), a_device(skipped=1)(query, train)
+        found.indices[run], found.distances[run] = farther.indices[run], farther.distances[run]
+        return found
+
+    use(find, monkeypatch)
+
+    with pytest.raises(OpenClError, match="missed nearer neighbours"):
+        match_orb_on_gpu(*SETS["random"])
+
+
+def test_the_check_compares_whole_results_with_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what no sample has seen: here nothing is verified but the result."""
+    monkeypatch.setattr(gpu_matching_kernel, "_check_sample", lambda *_: None)
+    use(a_device(skipped=1), monkeypatch)
+
     with pytest.raises(OpenClError, match="something else than the CPU"):
         check_device()
 
