@@ -63,6 +63,8 @@ class _Child:
     is_retiring: bool = False
     """Gets no further batch: it is being replaced, or has closed its channel."""
     is_killed_on_request: bool = False
+    kinds: set[str] = field(default_factory=set)
+    """It has been given batches of these, and so has loaded what they need."""
     frames: LineBuffer = field(default_factory=LineBuffer)
 
     @property
@@ -176,11 +178,18 @@ class GovernedPool(BasePool):
     # -- Batches ----------------------------------------------------------------------
 
     def _assign(self) -> None:
-        for child in tuple(self._children.values()):
-            if not self._waiting:
+        while self._waiting:
+            idle = [
+                (child, child.pid)
+                for child in self._children.values()
+                if child.is_idle and child.pid is not None
+            ]
+            if not idle:
                 return
-            if child.is_idle and child.pid is not None:
-                self._give(child, child.pid, self._waiting.popleft())
+            kind = self._waiting[0].request.kind
+            # What a kind loads stays in the child, reserved by nobody: few should hold it.
+            child, pid = min(idle, key=lambda one: (kind not in one[0].kinds, len(one[0].kinds)))
+            self._give(child, pid, self._waiting.popleft())
 
     def _give(self, child: _Child, pid: int, batch: PoolBatch) -> None:
         try:
@@ -191,6 +200,7 @@ class GovernedPool(BasePool):
             self._waiting.appendleft(batch)
             return
         child.batch = batch
+        child.kinds.add(batch.request.kind)
         child.kills_before = self._kills.counts()
         batch.on_started(pid)
 

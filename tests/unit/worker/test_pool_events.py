@@ -166,6 +166,19 @@ class Scene:
         self.items[batch.request.batch_id] = items
         self.pool.submit(batch)
 
+    def submit_one(self, name: str) -> None:
+        """Have a batch of one item of a kind at work."""
+        kind = a_kind(name=name)
+        _, reservation = self.governor.reserve(self.machine.look(), kind.estimate, name, 1)
+        if reservation is None:
+            raise AssertionError("there is no room for it")
+        self.governor.shrink(reservation, 1)
+        items = [an_item(str(next(self._numbers)))]
+        batch = RunningBatch(items, kind, reservation, self._services)
+        self.items[batch.request.batch_id] = items
+        self.pool.submit(batch)
+        self.settle_down()
+
     def tell(self) -> None:
         """Tell how one item ended, or run out of memory over it and go on."""
         child = self._busy_child()
@@ -314,3 +327,26 @@ def test_a_cold_shutdown_ends_with_nothing_reserved(new_scene: NewScene) -> None
 
     assert before == CHILDREN
     assert scene.governor.availability().reserved == Resources()
+
+
+def test_a_batch_goes_to_an_idle_child_that_has_run_its_kind(new_scene: NewScene) -> None:
+    """What a kind loads, such as an OpenCL driver, is then not in every child, and beside no other."""
+    scene = new_scene(4)
+    ran_by = []
+    for name in ("sift", "gpu", "sift", "gpu", "gpu", "sift"):
+        scene.submit_one(name)
+        [busy] = [child.pid for child in scene.spawner.children.values() if child.is_at_work]
+        ran_by.append((name, busy))
+        scene.finish_all()
+        scene.settle_down()
+
+    assert len(set(ran_by)) == len({pid for _, pid in ran_by}) == 2
+
+
+def test_a_batch_does_not_wait_for_the_child_that_has_run_its_kind(new_scene: NewScene) -> None:
+    """Any idle one takes it."""
+    scene = new_scene(5)
+    for _ in range(CHILDREN):
+        scene.submit_one("gpu")
+
+    assert [child.is_at_work for child in scene.spawner.children.values()] == [True] * CHILDREN
