@@ -87,6 +87,7 @@ class GovernedPool(BasePool):
         self._is_stopping = False
         self._kills = MemoryKills.within(self._node.limits)
         self._node.held_memory.child_pids = self._pids
+        self._node.held_memory.idle_pids = self._idle_pids
 
     # -- What Celery calls ------------------------------------------------------------
 
@@ -149,6 +150,14 @@ class GovernedPool(BasePool):
     def _pids(self) -> list[int]:
         """Return the living children; any thread may ask."""
         return [child.pid for child in list(self._children.values()) if child.pid is not None]
+
+    def _idle_pids(self) -> list[int]:
+        """Return the living children without a batch; any thread may ask."""
+        return [
+            child.pid
+            for child in list(self._children.values())
+            if child.pid is not None and child.batch is None
+        ]
 
     def _get_info(self) -> dict[str, Any]:
         children = self._children.values()

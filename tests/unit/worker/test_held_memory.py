@@ -33,6 +33,19 @@ def test_what_an_idle_child_has_is_held_by_no_job(tmp_path: Path) -> None:
     assert amounts == [0, 100, 60, 0, 10]
 
 
+def test_what_a_job_leaves_loaded_is_held_by_no_later_job(tmp_path: Path) -> None:
+    """As an OpenCL driver; from when its child is seen idle, whose next job is counted from there."""
+    held = held_by(tmp_path, 1)
+    amounts = []
+    idle: list[int] = []
+    held.idle_pids = lambda: idle
+    for resident_pages, idle[:] in ((30, [1]), (130, []), (110, [1]), (150, []), (100, [])):
+        write_child(tmp_path, 1, resident_pages)
+        amounts.append(held.read_bytes() // PAGE_BYTES)
+
+    assert amounts == [0, 100, 0, 40, 0]
+
+
 def test_the_children_add_up_and_the_dead_hold_nothing(tmp_path: Path) -> None:
     """A number that is used again is another child's."""
     held = held_by(tmp_path, 1, 2)

@@ -350,3 +350,13 @@ def test_a_batch_does_not_wait_for_the_child_that_has_run_its_kind(new_scene: Ne
         scene.submit_one("gpu")
 
     assert [child.is_at_work for child in scene.spawner.children.values()] == [True] * CHILDREN
+
+
+def test_the_children_without_a_batch_are_told(new_scene: NewScene) -> None:
+    """What they have is held by no job."""
+    scene = new_scene(6)
+    scene.submit_one("gpu")
+    children = scene.spawner.children.values()
+
+    assert sorted(scene.pool._idle_pids()) == sorted(child.pid for child in children if not child.is_at_work)
+    assert len(scene.pool._idle_pids()) == CHILDREN - 1
