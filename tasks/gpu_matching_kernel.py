@@ -23,7 +23,7 @@ _BYTES_PER_NUMBER = 3
 _COLUMNS = -(-ORB_BYTES // _BYTES_PER_NUMBER)
 _CHECKED_FEATURES = 96
 _SAMPLED_FEATURES = 64
-"""Under 1 % of the CPU's work for 8192 features."""
+"""About 1 % of the CPU's work for 8192 features: 2 ms."""
 
 
 def match_orb_on_gpu(
