@@ -29,6 +29,8 @@ class GpuBackend:
 
     device: str = ""
     reason: str = ""
+    driver_memory_bytes: int = 0
+    """What the driver took in the process that asked it: a child takes that with its first batch."""
 
     @property
     def is_usable(self) -> bool:
@@ -50,7 +52,11 @@ def ask(command: list[str], environment: Mapping[str, str] | None = None) -> Gpu
             command, env=environment, capture_output=True, timeout=_PATIENCE_SECONDS, check=False
         )
         told = json.loads(done.stdout)
-        return GpuBackend(device=str(told["device"]), reason=str(told["reason"]))
+        return GpuBackend(
+            device=str(told["device"]),
+            reason=str(told["reason"]),
+            driver_memory_bytes=int(told["driver_memory_bytes"]),
+        )
     except subprocess.TimeoutExpired:
         return GpuBackend(reason=f"its OpenCL driver did not answer for {_PATIENCE_SECONDS:.0f} s")
     except (OSError, ValueError, KeyError, TypeError):

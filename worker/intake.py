@@ -187,7 +187,7 @@ class Intake:
             self._parts.misfits.refuse_malformed(queues, head)
             plan.is_over = True
             return None
-        allowed = self._drain.allowed(head, estimate)
+        allowed = self._drain.allowed(head, self._node.charged(kind, estimate))
         if allowed is None:
             return None
         decision, reservation = self._reserve(head, allowed)

@@ -15,7 +15,7 @@ from governor.cgroups import find_limits
 from governor.errors import ProfileError
 from governor.governor import Governor
 from governor.gpu import GpuFinding, find_gpu
-from governor.model import Decision, Snapshot
+from governor.model import Decision, Estimate, Snapshot
 from governor.profile import read_profile
 from governor.snapshot import capture_snapshot
 from governor.totals import Totals, read_totals
@@ -79,6 +79,16 @@ class Node:
     def takes(self, kind: Kind) -> bool:
         """Tell whether this node pulls jobs of a kind at all."""
         return not kind.needs_opencl or self.gpu_backend.is_usable
+
+    def charged(self, kind: Kind, estimate: Estimate) -> Estimate:
+        """Return what a batch of a kind is charged here: on a GPU, the memory of its driver too.
+
+        Only the first batch of a child loads the driver, and no message can know how large it is.
+        """
+        if not kind.needs_opencl:
+            return estimate
+        memory_fixed_bytes = estimate.memory_fixed_bytes + self.gpu_backend.driver_memory_bytes
+        return replace(estimate, memory_fixed_bytes=memory_fixed_bytes)
 
     def free_memory_bytes(self) -> int:
         """Return how much memory is neither kept back nor reserved, by the last reading of the machine."""

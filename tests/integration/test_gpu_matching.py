@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from governor.gpu import GpuFinding
 from tasks.errors import ProjectError
 from tasks.old_estimates import OLD_ESTIMATES
 from tasks.parameters import ExecutionParameters, FeatureParameters, ProjectParameters
@@ -13,8 +14,10 @@ from tasks.store import Store
 from tests.integration.conftest import Cluster, wait_until
 from tests.mock_cards import INTEL, MockCard, changeable_cards, needs_umockdev
 from tests.opencl_device import ENVIRONMENT, needs_pocl
+from tests.unit.governor.builders import a_uma_gpu
 from worker import keys
 from worker.client import Client
+from worker.gpu_backend import find_backend
 
 pytestmark = [needs_pocl, needs_umockdev, pytest.mark.usefixtures("_card")]
 
@@ -86,3 +89,14 @@ def test_old_estimates_and_near_misses_reach_a_node_that_can(
 
     told = sorted((dead["reason"], "cpu_threads is 13, not 1" in dead["cause"]) for dead in cluster.dead())
     assert told == [("invalid_arguments", False)] * 2 + [("invalid_estimate", True)] * 2
+
+
+def test_the_drivers_memory_is_measured_by_whoever_asks_for_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PoCL brings a compiler along: tens of MiB, which a first batch takes beyond its 10 MiB per pair."""
+    use_pocl(monkeypatch)
+    backend = find_backend(GpuFinding(gpu=a_uma_gpu()))
+
+    assert backend.is_usable
+    assert 10 << 20 < backend.driver_memory_bytes < 1 << 30

@@ -1,7 +1,9 @@
 """Whether a machine can match on its GPU is asked in another process, which may end as it likes."""
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ from worker.submission import check_matcher
 ON_GPU = ProjectParameters(
     features=FeatureParameters(extractor="orb"), execution=ExecutionParameters(matcher="gpu")
 )
-A_DEVICE = GpuBackend(device="Radeon")
+A_DEVICE = GpuBackend(device="Radeon", driver_memory_bytes=150 << 20)
 NO_DEVICE = GpuBackend(reason="there is no OpenCL driver")
 
 
@@ -32,8 +34,9 @@ def program(text: str) -> list[str]:
 
 
 def test_a_device_that_answers_is_used() -> None:
-    """By its name."""
-    backend = ask(program("""print('{"device": "Radeon", "reason": ""}')"""))
+    """By its name; its driver's memory is known."""
+    answer = {"device": "Radeon", "reason": "", "driver_memory_bytes": 150 << 20}
+    backend = ask(program(f"print({json.dumps(json.dumps(answer))})"))
 
     assert backend == A_DEVICE
     assert backend.is_usable
@@ -42,7 +45,10 @@ def test_a_device_that_answers_is_used() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("""print('{"device": "", "reason": "there is no OpenCL driver"}')""", "there is no OpenCL driver"),
+        (
+            """print('{"device": "", "reason": "there is no OpenCL driver", "driver_memory_bytes": 0}')""",
+            "there is no OpenCL driver",
+        ),
         ("import os; os.abort()", "its OpenCL driver ends the process that asks it"),
         ("print('driver 1.2')", "its OpenCL driver ends the process that asks it"),
         ("print('[]')", "its OpenCL driver ends the process that asks it"),
@@ -85,6 +91,20 @@ def test_a_node_takes_what_is_matched_on_a_gpu_only_where_it_can(
     assert [name for name, kind in node.kinds.items() if node.takes(kind)] == [
         name for name in load_kinds() if name in (*others, *kinds)
     ]
+
+
+@pytest.mark.parametrize(("name", "driver_mib"), [("matcher.run", 0), ("matcher.run.gpu", 150)])
+def test_a_batch_on_the_gpu_is_charged_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, driver_mib: int
+) -> None:
+    """The child loads it with its first such batch; nothing else of the estimate changes."""
+    node = Node(Settings(store=tmp_path))
+    monkeypatch.setattr(node, "gpu_backend", A_DEVICE)
+    kind = node.kinds[name]
+    charged = node.charged(kind, kind.estimate)
+
+    assert charged.memory_fixed_bytes == kind.estimate.memory_fixed_bytes + (driver_mib << 20)
+    assert replace(charged, memory_fixed_bytes=0) == replace(kind.estimate, memory_fixed_bytes=0)
 
 
 def on_this_machine(monkeypatch: pytest.MonkeyPatch, backend: GpuBackend) -> None:
