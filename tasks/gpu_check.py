@@ -5,12 +5,15 @@ And how much memory the driver takes in the process, at its peak. Run by
 """
 
 import json
-import resource
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 from tasks.gpu_matching import usable_device
 from tasks.opencl import OpenClError
+
+_STATUS = Path("/proc/self/status")
 
 
 def main() -> None:
@@ -26,8 +29,16 @@ def main() -> None:
 
 
 def _peak_bytes() -> int:
-    """Return the most that this process has held, its libraries included (ru_maxrss is KiB on Linux)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Return the most that this process has held, its libraries included; 0 where that cannot be read.
+
+    Not ru_maxrss: that begins with what whoever has started us held.
+    """
+    try:
+        status = _STATUS.read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 if __name__ == "__main__":
