@@ -38,10 +38,11 @@ fmt: venv ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: venv ## measure beside COLMAP alone, stock Celery, and the plain stages (half an hour)
+bench: venv ## measure beside COLMAP alone, stock Celery, and the plain stages; memory (an hour)
 	$(BIN)/python -m tests.bench.colmap
 	$(BIN)/python -m tests.bench.queue
 	$(BIN)/python -m tests.bench.stages
+	$(BIN)/python -m tests.bench.memory
 
 lock: venv ## lock the dependencies of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv

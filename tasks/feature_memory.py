@@ -74,7 +74,7 @@ _SIFT = _Detection(
 _ORB = _Detection(
     bytes_per_pixel=5,
     bytes_per_keypoint=132,
-    usual_keypoints_per_pixel=0.05,
+    usual_keypoints_per_pixel=0.06,
     most_keypoints_per_pixel=0.25,
 )
 _DETECTION: dict[Extractor, _Detection] = {"orb": _ORB, "sift": _SIFT, "rootsift": _SIFT}

@@ -28,8 +28,8 @@ def sampled_keypoints_per_pixel(pixels: Gray, extractor: Extractor) -> float:
     """Return how many keypoints (ORB: FAST corners) a pixel of the picture has, judged by its tiles.
 
     ``pixels``: uint8, shape (height, width). The tiles lie in a regular grid,
-    so that equal pictures give equal answers. Measured on two threads: 0.06 s,
-    2 % of what SIFT takes for 6 megapixels.
+    so that equal pictures give equal answers. Measured: 0.06 s of one processor,
+    3 % of what SIFT takes for 6 megapixels, 0.003 s for ORB.
     """
     sides: tuple[int, ...] = pixels.shape
     height, width = (min(TILE_PX, side) for side in sides)
