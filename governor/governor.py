@@ -24,7 +24,7 @@ from governor.model import (
     Snapshot,
     Verdict,
 )
-from governor.pressure import PressureState
+from governor.pressure import PressureState, observe
 from governor.request import Request, Situation
 from governor.trace import TraceEntry, new_trace
 
@@ -122,6 +122,15 @@ class Governor:
             SnapshotError: the machine cannot be read; nothing was decided or reserved.
         """
         return self.reserve(self._capture(), estimate, kind, waiting_items, nodes)
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Take note of a reading for which nothing is asked; a stale one changes nothing.
+
+        :meth:`availability` and :meth:`pressure` follow it.
+        """
+        with self._changed:
+            if admission.is_fresh(snapshot, self._now_ns()):
+                self._note(observe(self._pressure, snapshot, self._policy), snapshot)
 
     def shrink(self, reservation: Reservation, batch: int) -> bool:
         """Lower a reservation to the items that were really there, before dispatch.
@@ -302,9 +311,12 @@ class Governor:
             reserved=self._ledger.reserved,
         )
         decision, pressure = admission.decide(request, situation)
+        self._note(pressure, snapshot)
+        return _IDS_EXHAUSTED if decision.is_admitted and self._ledger.is_exhausted else decision
+
+    def _note(self, pressure: PressureState, snapshot: Snapshot) -> None:
         if pressure is not self._pressure:
             self._pressure, self._observed = pressure, snapshot
-        return _IDS_EXHAUSTED if decision.is_admitted and self._ledger.is_exhausted else decision
 
     def _budget(self, policy: Policy) -> Resources:
         if self._observed is None:

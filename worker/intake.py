@@ -105,6 +105,9 @@ class Intake:
             self._drain.keep(queues)
             self._look_while_busy(queues)
             return False
+        if queues.large_sets():
+            # What of them fits is asked by what is free now, and on an idle node nobody else has read that.
+            self._governor.observe(self._node.snapshot())
         if queues.needs_look:
             queues.look(self._drain.most_bytes)
         self._drain.look(queues)

@@ -106,6 +106,15 @@ class SharingGovernor(Governor):
         self._promises = promises
         self.subscribe(promises.publish)  # Within the turn of a reservation, and after each release.
 
+    def observe(self, snapshot: Snapshot) -> None:
+        """Take note of a reading, less what the others have promised of it.
+
+        Raises:
+            SnapshotError: what they have promised cannot be read.
+        """
+        with self._promises.turn() as promised_bytes:
+            super().observe(_less(snapshot, promised_bytes))
+
     def decide(
         self,
         snapshot: Snapshot,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from governor.admission import SNAPSHOT_MAX_AGE_NS
 from governor.errors import InvalidPolicyError, InvariantError, SnapshotError
 from governor.governor import Governor
 from governor.ledger import Ledger, Reservation, ReservationState
@@ -194,6 +195,19 @@ def test_a_dedicated_card_is_charged_apart() -> None:
 
     assert (first.is_admitted, second.reason) == (True, DecisionReason.INSUFFICIENT_MEMORY)
     assert governor.availability().reserved.gpu_memory_bytes == GIB
+
+
+def test_a_reading_counts_though_nothing_is_asked() -> None:
+    """Unless it is stale; nobody is told of a change, and it is no decision."""
+    machine = Machine()
+    governor = a_governor(machine)
+    governor.observe(machine.look(available_bytes=3 * GIB))
+    old = machine.look(available_bytes=10 * GIB)
+    machine.now_ns += SNAPSHOT_MAX_AGE_NS + 1
+    governor.observe(old)
+
+    assert governor.availability().budget.memory_bytes == 1 * GIB
+    assert (governor.generation(), governor.trace()) == (0, ())
 
 
 def test_availability_starts_with_the_idle_node_and_follows_the_last_snapshot() -> None:

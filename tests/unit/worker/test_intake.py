@@ -31,21 +31,27 @@ class FakeQueues:
     needs_look: bool = False
     is_stale: bool = False
     looks: int = 0
+    most_bytes: int | None = None
+    """What the last look asked for of the large sets."""
     turns: list[list[Wish]] = field(default_factory=list)
     drained_for: list[bytes | int] | None = None
     """What this node drains for, as the script tells it."""
 
-    def look(self, _most_bytes: Callable[[], int]) -> None:
+    has_large: bool = False
+
+    def look(self, most_bytes: Callable[[], int]) -> None:
         """Count."""
         self.looks += 1
+        self.most_bytes = most_bytes()
 
     def large_sets(self) -> list[str]:
         """Return the large sets that are not empty."""
-        return [] if self.drained_for is None else [keys.large(KIND)]
+        return [keys.large(KIND)] if self.has_large or self.drained_for is not None else []
 
     def run_script(self, script: Script, *_: Any) -> Any:
-        """Tell that the drain is ours."""
-        return [b"held", self.drained_for] if script is Script.DRAIN else 1
+        """Tell that the drain is ours, or another's where we drain for nothing."""
+        held = [b"other"] if self.drained_for is None else [b"held", self.drained_for]
+        return held if script is Script.DRAIN else 1
 
     def heads(self) -> list[Head]:
         """Return what waits."""
@@ -119,6 +125,7 @@ def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB) -> Scene:
     node = SimpleNamespace(
         governor=governor,
         kinds={KIND: kind},
+        charged=lambda _kind, estimate: estimate,
         snapshot=lambda: machine.look(available_bytes=available_bytes),
         free_memory_bytes=lambda: governor.availability().available.memory_bytes,
     )
@@ -144,6 +151,15 @@ def test_all_idle_children_are_served_by_one_claim() -> None:
     assert scene.take(queues)
     assert queues.wished == [[(KIND, 4), (KIND, 4)]]
     assert (scene.reservations, len(scene.pool.batches)) == (2, 2)
+
+
+@pytest.mark.parametrize(("has_large", "most_gib"), [(True, 1), (False, 14)])
+def test_large_entries_are_looked_for_by_a_fresh_reading(has_large: bool, most_gib: int) -> None:  # noqa: FBT001
+    """Nothing else is asked on an idle node, whose last reading may be old."""
+    scene, queues = a_scene(available_bytes=3 * GIB), FakeQueues([], needs_look=True, has_large=has_large)
+    scene.take(queues)
+
+    assert queues.most_bytes == most_gib * GIB
 
 
 def test_without_an_idle_child_nothing_is_reserved_or_asked() -> None:
