@@ -6,9 +6,10 @@ Does not cover the order in which heads are tried, nor what may start
 
 import time
 
-from governor.model import UINT64_MAX, Decision, DecisionReason
+from governor.model import UINT64_MAX, Decision, DecisionReason, Estimate
 from tasks.errors import Failure
 from worker import refusals
+from worker.beside import need_of
 from worker.candidates import WaitingTimes
 from worker.claim import Head, Wish
 from worker.drain import DRAIN_AFTER_NS
@@ -20,6 +21,7 @@ from worker.reception import Reception
 _SET_ASIDE_AFTER_NS = 1_000_000_000
 _MS = 1_000_000
 _BLOCKED_AFTER_NS = 30_000_000_000
+_SHORT_OF_MEMORY = {DecisionReason.INSUFFICIENT_MEMORY, DecisionReason.PRESSURE_RED}
 
 
 class Misfits:
@@ -69,22 +71,43 @@ class Misfits:
             )
 
     def fail_blocked(self, queues: QueueView, *, is_idle: bool) -> None:
-        """Fail what has not fitted for 30 s, though nothing runs here and no other node will come."""
+        """Fail what has not fitted for 30 s, though nothing runs here and no other node will come.
+
+        A head that waits alone is in nobody's way and stays in its list: it counts as a large entry does.
+        """
         now_ns = time.monotonic_ns()
         queues.look(lambda: UINT64_MAX)
-        large = [head for head in queues.heads() if head.is_large]
-        self._blocked_times.note(large if is_idle else [], now_ns)
-        for head in large:
+        unfit: list[tuple[Head, Estimate]] = []
+        for head in queues.heads():
             estimate = head.estimate(self._node.kinds[head.kind])
-            since_ns = self._blocked_times.since_ns(head)
             if estimate is None:
                 self.refuse_malformed(queues, head)
-                continue
-            if since_ns is None or now_ns - since_ns < _BLOCKED_AFTER_NS:
-                continue
-            decision = self._node.governor.decide(self._node.snapshot(), estimate, head.kind)
-            if not decision.is_admitted:
-                self._refuse_as_too_large(queues, head, decision)
+            elif is_idle and not self._fits(head, estimate):
+                unfit.append((head, estimate))
+        self._blocked_times.note([head for head, _ in unfit], now_ns)
+        for head, estimate in unfit:
+            since_ns = self._blocked_times.since_ns(head)
+            if since_ns is not None and now_ns - since_ns >= _BLOCKED_AFTER_NS:
+                self._fail_if_short(queues, head, estimate)
+
+    def _fits(self, head: Head, estimate: Estimate) -> bool:
+        """Tell whether what the machine has left by its last reading suffices; what is unknown does."""
+        if not estimate.is_valid():
+            return True  # The governor refuses it.
+        charged = self._node.charged(self._node.kinds[head.kind], estimate)
+        need = need_of(charged, self._node.governor.profile.gpu)
+        left = self._node.governor.availability().available
+        is_gpu_full = (
+            left.gpu_memory_bytes is not None and (need.gpu_memory_bytes or 0) > left.gpu_memory_bytes
+        )
+        return not is_gpu_full and need.memory_bytes <= left.memory_bytes
+
+    def _fail_if_short(self, queues: QueueView, head: Head, estimate: Estimate) -> None:
+        """Fail a head unless it waits for something else just now: a busy machine is no reason to fail."""
+        charged = self._node.charged(self._node.kinds[head.kind], estimate)
+        decision = self._node.governor.decide(self._node.snapshot(), charged, head.kind)
+        if decision.reason in _SHORT_OF_MEMORY:
+            self._refuse_as_too_large(queues, head, decision)
 
     def _refuse_as_too_large(self, queues: QueueView, head: Head, decision: Decision) -> None:
         self._refuse(queues, head, refusals.too_large(decision, self._node.memory_option_for(decision)))
