@@ -119,7 +119,7 @@ class Intake:
                 self._governor.release(reservation)
         if plan.wishes or plan.is_over:
             return True
-        self._on_nothing_started(plan.waits)
+        self._on_nothing_started(plan.waits, queues)
         return False
 
     def _look_while_busy(self, queues: QueueView) -> None:
@@ -254,13 +254,14 @@ class Intake:
         self._parts.pool.submit(batch)
         return True
 
-    def _on_nothing_started(self, waits: Sequence[Decision]) -> None:
+    def _on_nothing_started(self, waits: Sequence[Decision], queues: QueueView) -> None:
         """Note why, for the registry and the log, and whether trying again may help."""
         reason = f"{waits[0].sentence()}{self._drain.sentence()}" if waits else None
         if reason != self.waits_for and reason is not None and waits[0].reason not in _GOVERNOR_WAKES:
             log.info("waiting", decision=reason)
         self.waits_for = reason
-        self.should_retry = any(
+        # Large entries of which none fits are no heads, so none of them has been decided on.
+        self.should_retry = bool(queues.large_sets()) or any(
             wait.verdict is Verdict.WAIT and wait.reason not in _GOVERNOR_WAKES for wait in waits
         )
 

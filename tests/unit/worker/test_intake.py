@@ -236,6 +236,14 @@ def test_an_empty_queue_is_not_tried_again() -> None:
     assert not scene.intake.should_retry
 
 
+def test_large_entries_of_which_none_fits_are_tried_again() -> None:
+    """Nothing is known of them but that they are there; other programs may let go of memory."""
+    scene = a_scene()
+
+    assert not scene.take(FakeQueues([], has_large=True))
+    assert scene.intake.should_retry
+
+
 def a_drained_entry(needed_bytes: int) -> list[bytes | int]:
     """Build an entry as the script tells it."""
     estimate = Estimate(memory_fixed_bytes=needed_bytes).to_header().encode()
