@@ -41,7 +41,7 @@ def with_a_card(
 def test_a_project_matched_on_the_gpu_has_the_tracks_of_one_matched_on_the_cpu(
     photos: PhotoSet, tmp_path: Path
 ) -> None:
-    """Same bytes, all pairs matched there; on a card in the RAM a pair is charged its GPU memory as well."""
+    """Same bytes, all pairs matched there, within what was reserved."""
     on_gpu = with_a_card(
         tmp_path,
         "run",
@@ -59,7 +59,6 @@ def test_a_project_matched_on_the_gpu_has_the_tracks_of_one_matched_on_the_cpu(
     assert on_gpu["tracks"] > 100
     assert on_gpu["tracks_sha256"] == on_cpu["tracks_sha256"]
     assert "matcher.run" not in on_gpu["kinds"]
-    assert on_gpu["kinds"]["matcher.run.gpu"]["reserved_bytes"] % (10 << 20) == 640 << 10
     assert on_gpu["kinds"]["matcher.run.gpu"]["worst_ratio"] <= 1
     assert "on the CPU" not in log
 

@@ -1,7 +1,7 @@
 """Nothing is claimed without a reservation, and no reservation outlives a claim that brought nothing."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -102,6 +102,7 @@ class Scene:
     governor: Governor
     pool: FakePool
     misfits: FakeMisfits
+    node: SimpleNamespace
 
     def take(self, queues: FakeQueues) -> bool:
         """Take from these queues."""
@@ -141,7 +142,7 @@ def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB) -> Scene:
         services=services,
         running=set(),
     )
-    return Scene(Intake(cast("IntakeParts", parts)), governor, pool, misfits)
+    return Scene(Intake(cast("IntakeParts", parts)), governor, pool, misfits, node)
 
 
 def test_all_idle_children_are_served_by_one_claim() -> None:
@@ -151,6 +152,19 @@ def test_all_idle_children_are_served_by_one_claim() -> None:
     assert scene.take(queues)
     assert queues.wished == [[(KIND, 4), (KIND, 4)]]
     assert (scene.reservations, len(scene.pool.batches)) == (2, 2)
+
+
+def test_what_a_node_charges_in_addition_is_reserved() -> None:
+    """A GPU's driver, of which the message knows nothing; what is compared by the claim stays."""
+    scene, head = a_scene(children=1), a_head(count=1)
+    scene.node.charged = lambda _kind, estimate: replace(estimate, memory_fixed_bytes=2 * GIB)
+    queues = FakeQueues([head])
+    scene.take(queues)
+
+    assert (
+        scene.pool.batches[0].request.grant.memory_bytes == 2 * GIB + a_kind().estimate.memory_per_item_bytes
+    )
+    assert queues.turns[0][0].head == head
 
 
 @pytest.mark.parametrize(("has_large", "most_gib"), [(True, 1), (False, 14)])
