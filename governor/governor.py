@@ -132,6 +132,10 @@ class Governor:
             if admission.is_fresh(snapshot, self._now_ns()):
                 self._note(observe(self._pressure, snapshot, self._policy), snapshot)
 
+    def budget_on(self, snapshot: Snapshot) -> Resources:
+        """Return what a reading leaves to hand out, what is reserved included; takes no note of it."""
+        return budget.live_budget(self._profile, self.policy, snapshot)
+
     def shrink(self, reservation: Reservation, batch: int) -> bool:
         """Lower a reservation to the items that were really there, before dispatch.
 

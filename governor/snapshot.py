@@ -30,18 +30,13 @@ def capture_snapshot(
     Raises:
         SnapshotError: the memory, or a limit of it, cannot be read. Nothing may be reserved then.
     """
-    memory_available_bytes, memory_free_bytes, swap_free_bytes = _read_memory(proc_root)
-    memory_left_bytes = read_memory_left(limits)
+    memory_available_bytes, memory_free_bytes, swap_free_bytes = _read_memory(proc_root, limits)
     captured_at_ns = now_ns()
     swapped_pages = _known(lambda: read_swapped_pages(proc_root))
     swapped_in_pages, swapped_out_pages = swapped_pages or (None, None)
     return Snapshot(
         captured_at_ns=captured_at_ns,
-        memory_available_bytes=(
-            memory_available_bytes
-            if memory_left_bytes is None
-            else min(memory_available_bytes, memory_left_bytes)
-        ),
+        memory_available_bytes=memory_available_bytes,
         memory_free_bytes=memory_free_bytes,
         swap_free_bytes=swap_free_bytes,
         cpu_psi_percent=_pressure(proc_root, limits, "cpu"),
@@ -54,12 +49,30 @@ def capture_snapshot(
     )
 
 
-def _read_memory(proc_root: Path) -> tuple[int, ...]:
+def read_available_memory_bytes(proc_root: Path, limits: Limits) -> int:
+    """Return what a snapshot would call available, without the rest of it.
+
+    Raises:
+        SnapshotError: as of :func:`capture_snapshot`.
+    """
+    return _read_memory(proc_root, limits)[0]
+
+
+def _read_memory(proc_root: Path, limits: Limits) -> tuple[int, int, int]:
+    """Return what is available within the limits, and what is free of the machine's RAM and swap."""
     try:
-        return read_meminfo(proc_root, "MemAvailable", "MemFree", "SwapFree")
+        available_bytes, free_bytes, swap_free_bytes = read_meminfo(
+            proc_root, "MemAvailable", "MemFree", "SwapFree"
+        )
     except (OSError, ValueError) as error:
         msg = f"cannot read the machine's memory: {error}"
         raise SnapshotError(msg) from error
+    left_bytes = read_memory_left(limits)
+    return (
+        available_bytes if left_bytes is None else min(available_bytes, left_bytes),
+        free_bytes,
+        swap_free_bytes,
+    )
 
 
 def _pressure(proc_root: Path, limits: Limits, resource: str) -> float | None:

@@ -17,7 +17,7 @@ from governor.governor import Governor
 from governor.gpu import GpuFinding, find_gpu
 from governor.model import Decision, Estimate, Snapshot
 from governor.profile import read_profile
-from governor.snapshot import capture_snapshot
+from governor.snapshot import capture_snapshot, read_available_memory_bytes
 from governor.totals import Totals, read_totals
 from tasks.catalog import load_kinds
 from tasks.kind import Kind
@@ -110,7 +110,12 @@ class Node:
         if self._promises is None:
             return Governor(self.profile, self.policy, now_ns=now_ns, capture=capture)
         return SharingGovernor(
-            self.profile, self.policy, now_ns=now_ns, capture=capture, promises=self._promises
+            self.profile,
+            self.policy,
+            now_ns=now_ns,
+            capture=capture,
+            promises=self._promises,
+            read_available_bytes=lambda: read_available_memory_bytes(_PROC_ROOT, self.limits),
         )
 
     def _unused_bytes(self) -> int:

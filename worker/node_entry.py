@@ -55,7 +55,7 @@ class NodeEntry:
         """Return what the machine leaves now: an idle node may not have looked at it for long."""
         governor = self._node.governor
         try:
-            return budget.live_budget(governor.profile, governor.policy, self._node.snapshot())
+            return governor.budget_on(self._node.snapshot())
         except SnapshotError:
             return governor.availability().budget
 

@@ -20,7 +20,7 @@ from typing import Any
 from governor.errors import SnapshotError
 from governor.governor import Governor
 from governor.ledger import Reservation
-from governor.model import UINT64_MAX, Decision, Estimate, Snapshot
+from governor.model import UINT64_MAX, Decision, Estimate, Resources, Snapshot
 from worker.machine import (
     NO_PROMISE,
     PROMISE_BYTES,
@@ -49,8 +49,8 @@ class Promises:
         self._writing = threading.Lock()
 
     @contextmanager
-    def turn(self) -> Iterator[int]:
-        """Give what the neighbours have promised and their jobs do not hold yet.
+    def turn(self) -> Iterator[int | None]:
+        """Give what the neighbours have promised and their jobs do not hold yet; None: there are none.
 
         None of them looks, and none starts, before the block has ended.
 
@@ -60,7 +60,7 @@ class Promises:
         with _readable():
             is_alone = not self._neighbours.names()
         if is_alone:
-            yield 0
+            yield None
             return
         with _readable(), held_folder(self._folder, tries=_TRIES):
             # Within the lock no file is there that its worker has not locked yet: what is not, is dead.
@@ -101,9 +101,13 @@ class Promises:
 class SharingGovernor(Governor):
     """A governor that leaves alone what the machine's other workers have promised."""
 
-    def __init__(self, *arguments: Any, promises: Promises, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, promises: Promises, read_available_bytes: Callable[[], int], **options: Any
+    ) -> None:
+        """``read_available_bytes`` reads what is free now, as a snapshot does."""
         super().__init__(*arguments, **options)
         self._promises = promises
+        self._read_available_bytes = read_available_bytes
         self.subscribe(promises.publish)  # Within the turn of a reservation, and after each release.
 
     def observe(self, snapshot: Snapshot) -> None:
@@ -112,8 +116,17 @@ class SharingGovernor(Governor):
         Raises:
             SnapshotError: what they have promised cannot be read.
         """
-        with self._promises.turn() as promised_bytes:
-            super().observe(_less(snapshot, promised_bytes))
+        with self._less(snapshot) as left:
+            super().observe(left)
+
+    def budget_on(self, snapshot: Snapshot) -> Resources:
+        """Return what a reading leaves to hand out, less what the others have promised of it.
+
+        Raises:
+            SnapshotError: what they have promised cannot be read.
+        """
+        with self._less(snapshot) as left:
+            return super().budget_on(left)
 
     def decide(
         self,
@@ -128,8 +141,8 @@ class SharingGovernor(Governor):
         Raises:
             SnapshotError: what the others have promised cannot be read.
         """
-        with self._promises.turn() as promised_bytes:
-            return super().decide(_less(snapshot, promised_bytes), estimate, kind, waiting_items, nodes)
+        with self._less(snapshot) as left:
+            return super().decide(left, estimate, kind, waiting_items, nodes)
 
     def reserve(
         self,
@@ -144,12 +157,22 @@ class SharingGovernor(Governor):
         Raises:
             SnapshotError: what the others have promised cannot be read.
         """
+        with self._less(snapshot) as left:
+            return super().reserve(left, estimate, kind, waiting_items, nodes)
+
+    @contextmanager
+    def _less(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+        """Give a reading less what the others have promised, in one turn with the block."""
         with self._promises.turn() as promised_bytes:
-            return super().reserve(_less(snapshot, promised_bytes), estimate, kind, waiting_items, nodes)
-
-
-def _less(snapshot: Snapshot, promised_bytes: int) -> Snapshot:
-    return replace(snapshot, memory_promised_bytes=promised_bytes) if promised_bytes else snapshot
+            if promised_bytes is None:
+                yield snapshot
+                return
+            # Read after the promises: what their jobs have taken is no longer among those, and an older
+            # reading does not miss it yet.
+            available_bytes = min(snapshot.memory_available_bytes, self._read_available_bytes())
+            yield replace(
+                snapshot, memory_available_bytes=available_bytes, memory_promised_bytes=promised_bytes
+            )
 
 
 @contextmanager

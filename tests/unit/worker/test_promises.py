@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from governor.errors import SnapshotError
-from governor.model import Estimate
+from governor.model import UINT64_MAX, Estimate
 from tests.unit.governor.builders import GIB, Machine, a_policy, a_profile
 from worker.machine import Place, take_place
 from worker.promises import Promises, SharingGovernor
@@ -27,6 +27,8 @@ class Worker:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.held_bytes = 0
+        self.free_now_bytes = UINT64_MAX
+        """What is free when it is read anew; more than a snapshot has is of no use."""
         self.promises = Promises(place, self.unused_bytes)
         machine = Machine()
         self.governor = SharingGovernor(
@@ -35,6 +37,7 @@ class Worker:
             now_ns=machine.clock,
             capture=machine.look,
             promises=self.promises,
+            read_available_bytes=lambda: self.free_now_bytes,
         )
         self._machine = machine
 
@@ -52,8 +55,8 @@ class Worker:
         os.close(self.place.descriptor)
 
 
-def promised_to(worker: Promises) -> int:
-    """Return what a worker hears that the others have promised."""
+def promised_to(worker: Promises) -> int | None:
+    """Return what a worker hears that the others have promised; None where it is alone."""
     with worker.turn() as promised_bytes:
         return promised_bytes
 
@@ -87,12 +90,13 @@ def pair(start: Callable[[], Worker]) -> tuple[Worker, Worker]:
 
 
 def test_alone_a_worker_writes_nothing(start: Callable[[], Worker]) -> None:
-    """Nobody would read it."""
+    """Nobody would read it; nor is anything read again that a snapshot has."""
     worker = start()
+    worker.free_now_bytes = 0
     before = worker.place.path.read_bytes()
-    worker.reserve(GIB)
 
-    assert promised_to(worker.promises) == 0
+    assert worker.reserve(GIB) is not None
+    assert promised_to(worker.promises) is None
     assert worker.place.path.read_bytes() == before
 
 
@@ -116,6 +120,39 @@ def test_what_jobs_hold_already_is_not_taken_off_twice(pair: tuple[Worker, Worke
 
     assert promised_to(second.promises) == GIB
     assert second.reserve(2 * GIB, free_bytes=WHAT_IS_LEFT - 2 * GIB) is not None
+
+
+@pytest.mark.parametrize(("amount_bytes", "fits"), [(2 * GIB, True), (2 * GIB + 1, False)])
+def test_what_jobs_have_taken_since_the_last_look_is_not_free(
+    pair: tuple[Worker, Worker], amount_bytes: int, *, fits: bool
+) -> None:
+    """It is promised no more, and a reading of 250 ms ago does not miss it yet."""
+    first, second = pair
+    first.reserve(3 * GIB)
+    first.held_bytes = 3 * GIB
+    first.promises.publish()
+    second.free_now_bytes = WHAT_IS_LEFT - 3 * GIB
+
+    assert (second.reserve(amount_bytes) is not None) is fits
+
+
+def test_what_a_node_tells_of_its_budget_is_less_by_promises(pair: tuple[Worker, Worker]) -> None:
+    """Of 6 GiB one has promised 3 and 1 is kept; nothing is taken note of."""
+    first, second = pair
+    first.reserve(3 * GIB)
+    snapshot = second._machine.look(available_bytes=WHAT_IS_LEFT)
+
+    assert second.governor.budget_on(snapshot).memory_bytes == 2 * GIB
+    assert second.governor.availability().budget.memory_bytes == 3 * GIB
+
+
+def test_a_reading_that_is_noted_is_less_by_promises(pair: tuple[Worker, Worker]) -> None:
+    """What of the large entries fits is asked by it."""
+    first, second = pair
+    first.reserve(3 * GIB)
+    second.governor.observe(second._machine.look(available_bytes=WHAT_IS_LEFT))
+
+    assert second.governor.availability().budget.memory_bytes == 2 * GIB
 
 
 def test_an_idle_neighbour_takes_nothing(pair: tuple[Worker, Worker]) -> None:
