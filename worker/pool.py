@@ -201,6 +201,7 @@ class GovernedPool(BasePool):
             self._give(child, pid, self._waiting.popleft())
 
     def _give(self, child: _Child, pid: int, batch: PoolBatch) -> None:
+        kills_before = self._kills.counts()  # It may be killed as soon as it has the batch.
         try:
             child.channel.sendall(batch.request.to_line())
         except OSError:
@@ -210,7 +211,7 @@ class GovernedPool(BasePool):
             return
         child.batch = batch
         child.kinds.add(batch.request.kind)
-        child.kills_before = self._kills.counts()
+        child.kills_before = kills_before
         batch.on_started(pid)
 
     def _on_channel(self, child: _Child) -> None:

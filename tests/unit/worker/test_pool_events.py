@@ -19,6 +19,8 @@ from tests.unit.worker.builders import KIND, a_kind, an_item
 from tests.unit.worker.fake_spawner import FakeChild, FakeSpawner, LinkToFake
 from tests.unit.worker.test_running_batch import FakeSettler
 from worker import pool as pool_module
+from worker.deaths import Ending
+from worker.memory_kills import MemoryKills
 from worker.pool import GovernedPool
 from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
@@ -360,3 +362,26 @@ def test_the_children_without_a_batch_are_told(new_scene: NewScene) -> None:
 
     assert sorted(scene.pool._idle_pids()) == sorted(child.pid for child in children if not child.is_at_work)
     assert len(scene.pool._idle_pids()) == CHILDREN - 1
+
+
+def has_batch(child: FakeChild) -> bool:
+    """Tell whether a batch has reached a child by now."""
+    child.read()
+    return child.request is not None
+
+
+def test_a_child_that_is_killed_as_soon_as_it_has_its_batch_was_killed_for_memory(
+    new_scene: NewScene,
+) -> None:
+    """The counter is read before the batch is sent: the kernel may be faster than we are."""
+    scene = new_scene(7)
+    children = list(scene.spawner.children.values())
+    scene.pool._kills = MemoryKills(lambda: sum(has_batch(child) for child in children), int)
+    scene.submit_one("gpu")
+    [item] = [item for items in scene.items.values() for item in items]
+    [busy] = [child.pid for child in children if child.is_at_work]
+    scene.spawner.end_child(busy, signal.SIGKILL)
+    scene.settle_down()
+
+    assert item.last_end is not None
+    assert item.last_end.ending is Ending.OUT_OF_MEMORY
