@@ -32,6 +32,11 @@ class KillCounts:
     of_cgroup: int | None
     of_machine: int | None
 
+    def have_grown_since(self, before: Self) -> bool:
+        """Tell whether it has killed since; unknown has not."""
+        pairs = ((before.of_cgroup, self.of_cgroup), (before.of_machine, self.of_machine))
+        return any(then is not None and now is not None and now > then for then, now in pairs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedChild:
@@ -86,13 +91,15 @@ class MemoryKills:
     def _explain(self, puzzling: Sequence[EndedChild], now: int | None) -> bool:
         """Tell whether each death has a step of its own, after its batch's start; use those steps up."""
         starts = [child.before.of_cgroup for child in puzzling]
-        known = [max(start, self._explained) for start in starts if start is not None]
-        if now is None or not known or len(known) < len(starts):
+        known = [start for start in starts if start is not None]
+        if now is None or len(known) < len(starts):
             return False
-        latest_first = sorted(known, reverse=True)
-        if any(now - start < rank for rank, start in enumerate(latest_first, start=1)):
+        step = self._explained
+        for start in sorted(known):
+            step = max(step, start) + 1
+        if step > now:
             return False
-        self._explained = latest_first[-1] + len(known)
+        self._explained = step
         return True
 
 
@@ -125,12 +132,4 @@ def _is_likely(child: EndedChild, now: KillCounts) -> bool:
         and child.peak_bytes is not None
         and child.peak_bytes > child.reserved_bytes + CODE_BYTES
     )
-    return (
-        has_overused
-        or _has_grown(child.before.of_cgroup, now.of_cgroup)
-        or _has_grown(child.before.of_machine, now.of_machine)
-    )
-
-
-def _has_grown(before: int | None, now: int | None) -> bool:
-    return before is not None and now is not None and now > before
+    return has_overused or now.have_grown_since(child.before)

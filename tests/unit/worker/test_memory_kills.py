@@ -118,6 +118,18 @@ def test_a_second_step_that_was_seen_with_the_first_death_is_there_for_the_secon
     assert endings(counters.kills, a_child(before)) == [PROVEN]
 
 
+def test_a_step_that_proved_the_later_of_two_deaths_proves_no_third() -> None:
+    """However many steps there were before it: the third batch began after those."""
+    counters = Counters(0)
+    early = a_child(counters.kills.counts())
+    counters.of_cgroup = 5
+    late = a_child(counters.kills.counts())
+    counters.of_cgroup = 6
+
+    assert endings(counters.kills, early, late) == [PROVEN, PROVEN]
+    assert endings(counters.kills, late) == [SUSPECTED]
+
+
 @pytest.mark.parametrize(("more", "ending"), [(0, KILLED), (1, SUSPECTED)])
 def test_without_an_own_counter_the_machines_makes_a_death_suspect_at_most(more: int, ending: Ending) -> None:
     """It counts every process of the machine."""
