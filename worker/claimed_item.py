@@ -78,7 +78,7 @@ class ClaimedItem:
     payload: dict[str, Any] = field(default_factory=dict)
     """The keyword arguments."""
     attempts: int = 0
-    """How many children have died over it."""
+    """How many attempts at it have ended without a result."""
     lost: int = 0
     """How many nodes have died over it."""
     last_end: LastEnd | None = None

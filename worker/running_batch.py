@@ -215,11 +215,12 @@ class RunningBatch:
 
     def _back_off(self, item: ClaimedItem, cause: str) -> None:
         """Park an item whose store did not answer; it comes back after a while."""
-        if item.attempts + 1 >= MAX_ATTEMPTS:
+        item.attempts += 1
+        if item.attempts >= MAX_ATTEMPTS:
             cure = "Make the store reachable and writable, then resume the project."
             self._give_up(item, Reason.STORE_UNAVAILABLE, cause=cause, cure=cure)
             return
-        delay_ms = _BACK_OFF_MS[item.attempts]
+        delay_ms = _BACK_OFF_MS[item.attempts - 1]
         log.warning("job_parked", kind=self._kind.name, item=item.name, cause=cause, delay_ms=delay_ms)
         self._settler.add({**settlement(item, "park"), "attempts": 1, "delay_ms": delay_ms})
         item.announce_return(cause)
@@ -231,7 +232,9 @@ class RunningBatch:
         """
         sight, attempts = self._services.sight, int(outcome["counts_attempt"])
         others = sight.others(outcome["source"]) if sight is not None else []
-        is_over = others is not None and (not others or item.attempts + attempts >= MAX_ATTEMPTS)
+        delay_ms = _BACK_OFF_MS[min(item.attempts, 1)]
+        item.attempts += attempts
+        is_over = others is not None and (not others or item.attempts >= MAX_ATTEMPTS)
         if sight is None or is_over:
             failure = _failure(outcome) if sight is None else sight.failure(_failure(outcome), others or [])
             self._services.record_failure(item, failure)
@@ -239,13 +242,7 @@ class RunningBatch:
             return
         log.info("left_to_other_nodes", kind=self._kind.name, name=item.name, source=outcome["source"])
         sight.note_blind(self._kind.name, item.place.project if item.place else "")
-        self._settler.add(
-            {
-                **settlement(item, "park"),
-                "attempts": attempts,
-                "delay_ms": _BACK_OFF_MS[min(item.attempts, 1)],
-            }
-        )
+        self._settler.add({**settlement(item, "park"), "attempts": attempts, "delay_ms": delay_ms})
         item.announce_return(str(outcome["failure"]["cause"]))
 
     def _suspect(self, item: ClaimedItem, death: Death, suspects: int = 1) -> None:
@@ -259,7 +256,8 @@ class RunningBatch:
             reserved_bytes=self.request.grant.memory_bytes,
             peak_bytes=death.peak_bytes,
         )
-        if item.attempts + 1 < MAX_ATTEMPTS:
+        item.attempts += 1
+        if item.attempts < MAX_ATTEMPTS:
             log.warning("suspect_given_back", kind=self._kind.name, item=item.name, cause=death.cause)
             estimate = self._larger_estimate(item, death, suspects) if death.ending.is_for_memory else None
             self._give_back(item, death.cause, attempts=1, estimate=estimate)

@@ -185,6 +185,7 @@ def test_the_third_attempt_is_the_last(outcome: dict[str, Any], reason: Reason) 
     ((name, failure),) = scene.recorded
     assert (name, failure.reason) == ("a", reason)
     assert outcome["cause"] in failure.cause
+    assert json.loads(scene.settler.entries[0]["report"])["attempts"] == 3
 
 
 def test_a_suspect_counts_an_attempt(scene: Scene) -> None:
