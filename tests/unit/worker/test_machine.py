@@ -15,7 +15,7 @@ from governor.profile import read_profile
 from tests.unit.governor.builders import GIB, a_proc
 from tests.unit.governor.cgroup_trees import a_v2_tree, v2_memory
 from worker import bounds, machine
-from worker.machine import check_room, default_lock_folder, take_place
+from worker.machine import check_room, default_lock_folder, held_folder, take_place
 from worker.partitions import Partition
 from worker.settings import Settings, WrongSettingError
 
@@ -126,6 +126,60 @@ def test_the_workers_of_a_container_share_its_quota(folder: Path, enter: Callabl
 
     with pytest.raises(WrongSettingError, match=r"and another \(1 GiB, 2 CPUs\) does not fit"):
         take_place(settings(folder, memory_bytes=GIB, cpus=2))
+
+
+def test_a_quota_is_shared_without_a_memory_limit(
+    folder: Path, tmp_path: Path, enter: Callable[[str], None]
+) -> None:
+    """As of `docker run --cpus`: memory bounds nobody then, and the machine has CPUs enough."""
+    enter("box")
+    (tmp_path / "box" / "cgroup" / "memory.max").write_text("max")
+    take_place(settings(folder, memory_bytes=GIB, cpus=2))
+
+    with pytest.raises(WrongSettingError, match="does not fit"):
+        take_place(settings(folder, memory_bytes=GIB, cpus=2))
+
+
+def test_a_place_names_the_cgroups_that_limit_its_memory(
+    folder: Path, tmp_path: Path, enter: Callable[[str], None]
+) -> None:
+    """By what is the same in every container; a neighbour's promises count by them, quotas do not."""
+    enter("box")
+    limited = take_place(settings(folder, memory_bytes=GIB, cpus=1))
+    found = (tmp_path / "box" / "cgroup").stat()
+    (tmp_path / "box" / "cgroup" / "memory.max").write_text("max")
+    unlimited = take_place(settings(folder, memory_bytes=GIB, cpus=1))
+
+    assert limited.memory_cgroups == {f"{found.st_dev}:{found.st_ino}"}
+    assert unlimited.memory_cgroups == frozenset()
+
+
+def test_nobody_else_looks_while_a_place_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that start at once each would else miss the other."""
+    really_lock, could_look = machine._locked_file, []
+
+    def locked(path: Path, partition: Partition) -> int:
+        try:
+            with held_folder(folder, tries=1):
+                could_look.append(True)
+        except BlockingIOError:
+            could_look.append(False)
+        return really_lock(path, partition)
+
+    monkeypatch.setattr(machine, "_locked_file", locked)
+    take_place(settings(folder))
+
+    assert could_look == [False]
+
+
+def test_a_link_in_the_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    """Anybody may put one there; what it points to is no worker's."""
+    folder.mkdir(parents=True)
+    (tmp_path / "elsewhere").touch()
+    (folder / "link.worker").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(WrongSettingError, match="cannot tell which workers run"):
+        take_place(settings(folder))
 
 
 def test_containers_with_one_lock_folder_share_the_machine(

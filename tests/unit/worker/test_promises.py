@@ -243,6 +243,19 @@ def test_a_neighbour_counts_where_it_takes_from_what_we_see(
     )
 
 
+@pytest.mark.parametrize("cgroups", [frozenset(), frozenset({"box"})])
+def test_a_neighbour_whose_file_is_damaged_counts_with_all_it_might_have(
+    pair: tuple[Worker, Worker], cgroups: frozenset[str]
+) -> None:
+    """Nobody knows then what bounds it, nor how much it may promise: memory fails closed."""
+    first, second = pair
+    os.ftruncate(first.place.descriptor, 0)
+    os.pwrite(first.place.descriptor, b"{", 0)
+    ours = Promises(replace(second.place, memory_cgroups=cgroups), lambda: 0)
+
+    assert promised_to(ours) == UINT64_MAX
+
+
 def test_while_one_decides_no_other_does(
     pair: tuple[Worker, Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
