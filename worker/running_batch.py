@@ -142,7 +142,7 @@ class RunningBatch:
                 self._suspect(item, death, suspects)
             else:
                 self._give_back(item, "the process of its batch ended before its turn")
-        if suspects and death.ending.is_for_memory:
+        if death.ending.is_for_memory:
             self._record_overuse(death.peak_bytes or 0, finished=len(self.request.payloads) - open_items)
         self._release()
 

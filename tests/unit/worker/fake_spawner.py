@@ -86,6 +86,8 @@ class FakeSpawner:
     def __init__(self, control: socket.socket) -> None:
         self.children: dict[int, FakeChild] = {}
         """Those that are not reaped yet: a dead one's memory may still be there."""
+        self.peak_bytes: int | None = None
+        """What it tells of each child that ends."""
         self._unreaped: deque[tuple[int, int]] = deque()
         self._control = control
         # Not by a flag: Python 3.11's recv_fds ignores it.
@@ -98,7 +100,7 @@ class FakeSpawner:
         if self._unreaped:
             pid, status = self._unreaped.popleft()
             del self.children[pid]
-            self._control.sendall(encode({"ended": pid, "status": status, "peak_bytes": None}))
+            self._control.sendall(encode({"ended": pid, "status": status, "peak_bytes": self.peak_bytes}))
             return True
         if self._control.fileno() < 0:
             return False

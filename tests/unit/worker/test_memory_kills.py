@@ -140,6 +140,24 @@ def test_without_an_own_counter_the_machines_makes_a_death_suspect_at_most(more:
     assert endings(counters.kills, a_child(before)) == [ending]
 
 
+def test_with_an_own_counter_the_machines_says_nothing() -> None:
+    """Some other program was killed."""
+    counters = Counters(0, 3)
+    before = counters.kills.counts()
+    counters.of_machine = 4
+
+    assert endings(counters.kills, a_child(before)) == [KILLED]
+
+
+def test_a_counter_that_could_not_be_read_at_the_start_proves_nothing() -> None:
+    """Its steps may be from before; and a death beside it is not proven either, for there may be one step."""
+    counters = Counters(1)
+    known, unknown = a_child(counters.kills.counts()), a_child(KillCounts(of_cgroup=None, of_machine=None))
+    counters.of_cgroup = 2
+
+    assert endings(counters.kills, known, unknown) == [SUSPECTED, KILLED]
+
+
 @pytest.mark.parametrize(("above_bytes", "ending"), [(0, KILLED), (1, SUSPECTED)])
 def test_a_killed_job_that_used_far_more_than_its_reservation_is_suspect(
     above_bytes: int, ending: Ending

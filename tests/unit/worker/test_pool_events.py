@@ -20,7 +20,7 @@ from tests.unit.worker.fake_spawner import FakeChild, FakeSpawner, LinkToFake
 from tests.unit.worker.test_running_batch import FakeSettler
 from worker import pool as pool_module
 from worker.deaths import Ending
-from worker.memory_kills import MemoryKills
+from worker.memory_kills import CODE_BYTES, MemoryKills
 from worker.pool import GovernedPool
 from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
@@ -370,18 +370,68 @@ def has_batch(child: FakeChild) -> bool:
     return child.request is not None
 
 
+def kills_with_each_batch(scene: Scene) -> MemoryKills:
+    """Return counters of a kernel that kills at the very moment when a child has its batch."""
+    children = list(scene.spawner.children.values())
+    return MemoryKills(lambda: sum(has_batch(child) for child in children), lambda: 0)
+
+
+def end_by_sigkill(scene: Scene) -> Ending:
+    """Kill the only child at work; return how its item ended."""
+    [item] = [item for items in scene.items.values() for item in items]
+    [busy] = [child.pid for child in scene.spawner.children.values() if child.is_at_work]
+    scene.spawner.end_child(busy, signal.SIGKILL)
+    scene.settle_down()
+    return Ending(item.last_end.ending)
+
+
 def test_a_child_that_is_killed_as_soon_as_it_has_its_batch_was_killed_for_memory(
     new_scene: NewScene,
 ) -> None:
     """The counter is read before the batch is sent: the kernel may be faster than we are."""
     scene = new_scene(7)
-    children = list(scene.spawner.children.values())
-    scene.pool._kills = MemoryKills(lambda: sum(has_batch(child) for child in children), int)
+    scene.pool._kills = kills_with_each_batch(scene)
+    scene.submit_one("gpu")
+
+    assert end_by_sigkill(scene) is Ending.OUT_OF_MEMORY
+
+
+def test_a_child_that_we_have_killed_ends_as_no_suspect_though_the_kernel_kills_meanwhile(
+    new_scene: NewScene,
+) -> None:
+    """Whose step it was is not known, but who ended this child is."""
+    scene = new_scene(8)
+    scene.pool._kills = kills_with_each_batch(scene)
     scene.submit_one("gpu")
     [item] = [item for items in scene.items.values() for item in items]
-    [busy] = [child.pid for child in children if child.is_at_work]
-    scene.spawner.end_child(busy, signal.SIGKILL)
+    scene.time_out()
     scene.settle_down()
 
-    assert item.last_end is not None
-    assert item.last_end.ending is Ending.OUT_OF_MEMORY
+    assert (item.last_end, item.attempts) == (None, 0)
+
+
+@pytest.mark.parametrize(("above_bytes", "ending"), [(0, Ending.KILLED), (1, Ending.OUT_OF_MEMORY_SUSPECTED)])
+def test_a_childs_peak_is_held_against_what_its_batch_has_reserved(
+    new_scene: NewScene, above_bytes: int, ending: Ending
+) -> None:
+    """No counter has moved, but it had far more than it said."""
+    scene = new_scene(9)
+    scene.submit_one("gpu")
+    reserved_bytes = scene.governor.availability().reserved.memory_bytes
+    scene.spawner.peak_bytes = reserved_bytes + CODE_BYTES + above_bytes
+
+    assert end_by_sigkill(scene) is ending
+
+
+def test_what_a_child_had_sent_before_its_end_counts(new_scene: NewScene) -> None:
+    """Also where we hear of the end first."""
+    scene = new_scene(10)
+    scene.submit_one("gpu")
+    [item] = [item for items in scene.items.values() for item in items]
+    [busy] = [child for child in scene.spawner.children.values() if child.is_at_work]
+    busy.tell_outcome({"action": "done"})
+    scene.spawner.end_child(busy.pid, signal.SIGKILL)
+    scene.spawner.serve()
+    scene.pool._on_spawner()
+
+    assert (item.request.told[-1], item.last_end) == ("succeeded", None)

@@ -269,7 +269,9 @@ def test_an_item_whose_memory_ran_out_goes_back_with_half_more() -> None:
     assert scene.governor.history(KIND) == ()
 
 
-@pytest.mark.parametrize(("peak_bytes", "window", "more_bytes"), [(50_000, 1, 50_000), (50_000, 2, 26_000)])
+@pytest.mark.parametrize(
+    ("peak_bytes", "window", "more_bytes"), [(50_000, 1, 50_000), (50_000, 2, 26_000), (50_000, 9, 18_000)]
+)
 def test_the_dead_batchs_own_peak_is_a_floor_which_its_suspects_share(
     peak_bytes: int, window: int, more_bytes: int
 ) -> None:
@@ -318,8 +320,19 @@ def test_a_batch_that_died_of_more_than_its_reservation_teaches(above_bytes: int
     scene.batch.on_outcome(0, {"action": "done"})
     scene.batch.on_child_gone(replace(PROVEN, peak_bytes=peak_bytes), on_request=False)
 
-    peaks = [(record.items, record.peak_memory_bytes) for record in scene.governor.history(KIND)]
-    assert peaks == [(1, peak_bytes)][:above_bytes]
+    peaks = [record.peak_memory_bytes for record in scene.governor.history(KIND)]
+    assert peaks == [peak_bytes][:above_bytes]
+
+
+@pytest.mark.parametrize(("done", "recorded_items"), [(0, 1), (2, 2), (3, 3)])
+def test_a_batch_that_died_teaches_whatever_it_had_finished(done: int, recorded_items: int) -> None:
+    """A record of no items would be none."""
+    scene = a_scene()
+    for index in range(done):
+        scene.batch.on_outcome(index, {"action": "done"})
+    scene.batch.on_child_gone(replace(PROVEN, peak_bytes=10**9), on_request=False)
+
+    assert [record.items for record in scene.governor.history(KIND)] == [recorded_items]
 
 
 def test_the_third_death_for_memory_is_reported_with_node_and_amounts() -> None:
