@@ -53,8 +53,7 @@ def refusal(machine: Machine, running: Sequence[Partition], wanted: Partition) -
     memory_left_bytes = machine.memory_bytes - sum(_memory_bytes(machine, other) for other in running)
     cpus_left = machine.cpus - sum(_cpus(machine, other) for other in running)
     fits = _memory_bytes(machine, wanted) <= memory_left_bytes and _cpus(machine, wanted) <= cpus_left
-    if fits or not running:
-        # The first one fits always: a partition beyond the machine is lowered to it.
+    if fits:  # The first one always: a partition beyond the machine is lowered to it.
         return None
     what = f"{machine.described()} already has "
     what += _and([f"worker `{other.name}` ({_part(machine, other)})" for other in running])
