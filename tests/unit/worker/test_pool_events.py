@@ -396,18 +396,22 @@ def test_a_child_that_is_killed_as_soon_as_it_has_its_batch_was_killed_for_memor
     assert end_by_sigkill(scene) is Ending.OUT_OF_MEMORY
 
 
-def test_a_child_that_we_have_killed_ends_as_no_suspect_though_the_kernel_kills_meanwhile(
-    new_scene: NewScene,
-) -> None:
-    """Whose step it was is not known, but who ended this child is."""
+def test_a_child_that_we_have_killed_takes_no_step_of_the_counter_from_another(new_scene: NewScene) -> None:
+    """Who ended it is known; so the one step is that of the other."""
     scene = new_scene(8)
-    scene.pool._kills = kills_with_each_batch(scene)
-    scene.submit_one("gpu")
-    [item] = [item for items in scene.items.values() for item in items]
-    scene.time_out()
+    counts = [0]
+    scene.pool._kills = MemoryKills(lambda: counts[0], lambda: 0)
+    for kind in ("killed by us", "killed by the kernel"):
+        scene.submit_one(kind)
+    ours, kernels = [child.pid for child in scene.spawner.children.values() if child.is_at_work]
+    [*_, item] = [item for items in scene.items.values() for item in items]
+    counts[0] = 1
+    scene.pool.terminate_job(ours, signal.SIGKILL)
+    scene.settle_down()
+    scene.spawner.end_child(kernels, signal.SIGKILL)
     scene.settle_down()
 
-    assert (item.last_end, item.attempts) == (None, 0)
+    assert item.last_end.ending is Ending.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize(("above_bytes", "ending"), [(0, Ending.KILLED), (1, Ending.OUT_OF_MEMORY_SUSPECTED)])
