@@ -97,7 +97,13 @@ class RunDisplay:
         if now - self._busy_since >= _TELL_AFTER_SECONDS and now >= self._tell_again_at:
             self._tell_again_at = now + _TELL_AGAIN_AFTER_SECONDS
             detail = waits_for.partition(": ")[2]
-            self._say(f"machine busy ({detail}); --profile dedicated ignores it")
+            # The pressure on the CPU is the only one of these that any profile ignores.
+            is_for_cpu = "CPU_PSI" in waits_for
+            self._say(
+                f"machine busy ({detail}); --profile dedicated ignores it"
+                if is_for_cpu
+                else f"machine busy ({detail})"
+            )
 
     def _say(self, sentence: str) -> None:
         self._console.print(sentence, soft_wrap=True)

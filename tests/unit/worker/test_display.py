@@ -100,6 +100,15 @@ def test_a_busy_machine_is_told_after_five_seconds(waited_seconds: float, is_tol
     assert screen.lines == ([told] if is_told else [])
 
 
+def test_only_for_the_pressure_on_the_cpu_another_profile_is_a_cure() -> None:
+    """Every profile heeds a machine that is out of memory."""
+    screen = Screen()
+    for screen.now in (0.0, 5.0):
+        screen.watch("WAIT PRESSURE_RED: the machine is out of memory or swapping")
+
+    assert screen.lines == ["machine busy (the machine is out of memory or swapping)"]
+
+
 def test_a_busy_machine_is_told_sparingly() -> None:
     """Once a minute, however often somebody looks."""
     screen = Screen()
