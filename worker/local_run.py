@@ -18,8 +18,10 @@ from typing import Any
 
 from tasks.store import Project, Store
 from worker import tether
+from worker.bounds import find_bounds
 from worker.embedded import EmbeddedServer, embedded_server
 from worker.machine import check_room
+from worker.memory_kills import KillCounts, MemoryKills
 from worker.node import check_partition
 from worker.project_queue import ProjectQueue, QueueError
 from worker.project_state import ProjectState
@@ -136,6 +138,17 @@ class _Worker:
     process: "subprocess.Popen[bytes]"
     log_path: Path
     log_start: int
+    kills: MemoryKills
+    kills_before: KillCounts
+    """When it was started."""
+
+    def is_perhaps_out_of_memory(self) -> bool:
+        """Tell whether it was killed, and the kernel has killed for want of memory since its start.
+
+        It need not have been the worker whom the kernel took: a job may have been.
+        """
+        is_killed = self.process.poll() == -signal.SIGKILL
+        return is_killed and self.kills.counts().have_grown_since(self.kills_before)
 
     def refusal(self) -> str | None:
         """Return why it has refused to start; None where it has not."""
@@ -155,9 +168,13 @@ def _worker(settings: Settings, log_path: Path) -> Iterator[_Worker]:
     command += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
     with log_path.open("ab") as log:
         log_start = log.tell()
+        kills = MemoryKills.within(find_bounds().limits)
+        kills_before = kills.counts()
         process = tether.start(command, environment=settings.child_environment(), output=log)
     try:
-        yield _Worker(process=process, log_path=log_path, log_start=log_start)
+        yield _Worker(
+            process=process, log_path=log_path, log_start=log_start, kills=kills, kills_before=kills_before
+        )
     except QueueError:
         # Without a server it would try to reconnect; there is nobody to give anything back to.
         process.kill()
@@ -201,4 +218,10 @@ def _check_processes(server: EmbeddedServer, worker: _Worker, store: Store) -> N
     if reason := worker.refusal():
         # Another has started since we looked for room.
         raise WrongSettingError(reason)
-    raise RunError(f"the worker ended ({tether.how_it_ended(worker.process.returncode)}); {_go_on(store)}")
+    ended = tether.how_it_ended(worker.process.returncode)
+    if worker.is_perhaps_out_of_memory():
+        raise RunError(
+            f"the worker ended ({ended}, out of memory suspected); "
+            f"end other programs or raise the memory limit, then {_go_on(store)}"
+        )
+    raise RunError(f"the worker ended ({ended}); {_go_on(store)}")

@@ -1,5 +1,6 @@
 """A local run derives its worker's settings from the project and the options, and says how a worker ended."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -8,7 +9,16 @@ import pytest
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Source, Store
 from worker import local_run, tether
-from worker.local_run import LocalOptions, RunError, _settings, _states_to_the_end, run_locally
+from worker.local_run import (
+    LocalOptions,
+    RunError,
+    _check_processes,
+    _settings,
+    _states_to_the_end,
+    _Worker,
+    run_locally,
+)
+from worker.memory_kills import KillCounts, MemoryKills
 from worker.project_state import PlanningFailure, ProjectState
 from worker.settings import WrongSettingError
 
@@ -75,6 +85,48 @@ def test_a_part_that_is_too_small_is_told_before_a_server_is_started(
 def test_the_end_of_a_worker_is_told_in_words(returncode: int, words: str) -> None:
     """A negative code is a signal."""
     assert tether.how_it_ended(returncode) == words
+
+
+class EndedProcess:
+    """A process that has ended."""
+
+    def __init__(self, returncode: int) -> None:
+        self.returncode = returncode
+
+    def poll(self) -> int:
+        """Return how."""
+        return self.returncode
+
+
+class LivingServer:
+    """A server that has not ended."""
+
+    def how_it_ended(self) -> None:
+        """Tell that it has not."""
+
+
+@pytest.mark.parametrize(
+    ("returncode", "kills", "told"),
+    [
+        (-signal.SIGKILL, 1, "(killed by SIGKILL, out of memory suspected); end other programs or raise"),
+        (-signal.SIGKILL, 0, "(killed by SIGKILL); finish the project with: tiepoint resume"),
+        (1, 1, "(exit status 1); finish the project with: tiepoint resume"),
+    ],
+)
+def test_memory_is_named_where_the_worker_was_killed_and_the_kernel_has_killed(
+    tmp_path: Path, returncode: int, kills: int, told: str
+) -> None:
+    """Only to start it again would end the same way."""
+    worker = _Worker(
+        process=EndedProcess(returncode),  # type: ignore[arg-type]
+        log_path=tmp_path / "log",
+        log_start=0,
+        kills=MemoryKills(lambda: 3 + kills, lambda: None),
+        kills_before=KillCounts(of_cgroup=3, of_machine=None),
+    )
+
+    with pytest.raises(RunError, match=re.escape(told)):
+        _check_processes(LivingServer(), worker, Store(tmp_path))  # type: ignore[arg-type]
 
 
 class FailedPlan:
