@@ -107,7 +107,8 @@ class Misfits:
         charged = self._node.charged(self._node.kinds[head.kind], estimate)
         decision = self._node.governor.decide(self._node.snapshot(), charged, head.kind)
         if decision.reason in _SHORT_OF_MEMORY:
-            self._refuse_as_too_large(queues, head, decision)
+            memory_option = self._node.memory_option_for(decision)
+            self._refuse(queues, head, refusals.never_free(decision, memory_option))
 
     def _refuse_as_too_large(self, queues: QueueView, head: Head, decision: Decision) -> None:
         self._refuse(queues, head, refusals.too_large(decision, self._node.memory_option_for(decision)))

@@ -85,6 +85,13 @@ def too_large(decision: Decision, memory_option: str | None) -> Failure:
     return Failure(name="", reason=Reason.NEEDS_BIGGER_NODE, cause=decision.detail, cure=cure)
 
 
+def never_free(decision: Decision, memory_option: str | None) -> Failure:
+    """Return the failure of an item that has waited for memory in vain, with no job in its way."""
+    failure = too_large(decision, memory_option)
+    why = "for 30 s, with no job running: other programs have the memory, or too little is left to jobs"
+    return replace(failure, cause=f"{failure.cause} {why}")
+
+
 def _is_short_of_gpu(decision: Decision) -> bool:
     """Tell whether more RAM would not help: there is no GPU, or its own memory is too small."""
     needed_bytes, available_bytes = decision.needed_gpu_memory_bytes, decision.available_gpu_memory_bytes

@@ -26,6 +26,11 @@ TOO_LARGE = Decision(
         (refusals.positional_arguments("a"), Reason.INVALID_ARGUMENTS, "positional arguments"),
         (refusals.invalid_task("a"), Reason.INVALID_ARGUMENTS, "`expires`"),
         (refusals.too_large(TOO_LARGE, "1920MiB"), Reason.NEEDS_BIGGER_NODE, "needs 9 GiB, has 2"),
+        (
+            refusals.never_free(TOO_LARGE, None),
+            Reason.NEEDS_BIGGER_NODE,
+            "has 2 for 30 s, with no job running",
+        ),
         (refusals.unknown_task("a", "no.such"), Reason.UNKNOWN_TASK, "no.such is not known here"),
         (refusals.unknown_task("a", "b", "c"), Reason.UNKNOWN_TASK, "b does not belong into the queue c"),
         (refusals.too_many_lost_nodes("a", 10), Reason.WORKER_LOST, "10 nodes were lost"),
