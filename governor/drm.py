@@ -37,7 +37,7 @@ class DrmCard:
 
 
 def list_cards() -> list[DrmCard]:
-    """Return all cards, the lowest number first; outputs and render nodes are no cards.
+    """Return all cards, in no order; outputs and render nodes are no cards.
 
     Raises:
         ImportError: pyudev or the system's libudev is not installed.
@@ -52,12 +52,11 @@ def list_cards() -> list[DrmCard]:
         msg = f"a card went away while the cards were listed: {error}"
         raise OSError(msg) from error
     rendering = {_siblings(device) for device in devices if _RENDER_NODE.fullmatch(device.sys_name)}
-    cards = [
+    return [
         _card(int(found[1]), device, has_render_node=_siblings(device) in rendering)
         for device in devices
         if (found := _CARD.fullmatch(device.sys_name))
     ]
-    return sorted(cards, key=lambda card: card.index)
 
 
 def is_absent(path: Path) -> bool:

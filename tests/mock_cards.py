@@ -41,11 +41,11 @@ class MockCard:
 
     @property
     def device_path(self) -> str:
-        """Return the device's place below /sys."""
+        """Return the device's place below /sys: cards lie behind a bridge, which has an address too."""
         return (
             f"/devices/platform/gpu.{self.number}"
             if self.vendor is None
-            else f"/devices/pci0000:00/{self.address}"
+            else f"/devices/pci0000:00/0000:00:01.0/{self.address}"
         )
 
     def description(self) -> str:

@@ -212,9 +212,11 @@ def test_nvidias_driver_is_asked_for_the_one_address(tmp_path: Path, monkeypatch
     first = finding.read_available_bytes()
     nvml.cards["0000:01:00.0"] = (8 * GIB, 6 * GIB)
     second = finding.read_available_bytes()
+    nvml.cards["0000:01:00.0"] = (8 * GIB, -1)
+    third = finding.read_available_bytes()
     del nvml.cards["0000:01:00.0"]
 
-    assert (first, second, finding.read_available_bytes()) == (7 * GIB, 2 * GIB, None)
+    assert (first, second, third, finding.read_available_bytes()) == (7 * GIB, 2 * GIB, None, None)
     assert set(nvml.asked) == {"0000:01:00.0"}
 
 
