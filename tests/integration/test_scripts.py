@@ -338,6 +338,17 @@ def test_the_envelope_keeps_every_byte_of_the_payload(server: "redis.Redis") -> 
     assert waiting(server) == [spliced(payload, attempts=2, estimate=BIG)]
 
 
+def test_attempts_are_counted_on_when_a_message_goes_through_the_large_set(server: "redis.Redis") -> None:
+    """A job that moves to a bigger node has no three attempts more."""
+    node = leased_node(server)
+    put(server, spliced(message(0), attempts=1, estimate=BIG))
+    set_aside(server, 20, estimate=BIG, mark="moved_solo")
+    [(tag, _)] = node.claim_large(20, estimate=BIG, mark="moved_solo") or []
+    node.settle({"tag": tag, "action": "requeue", "attempts": 1})
+
+    assert waiting(server) == [spliced(message(0), attempts=2, estimate=BIG)]
+
+
 def test_what_is_spliced_is_still_a_message_that_kombu_reads(server: "redis.Redis") -> None:
     """Kombu ignores the extra field."""
     node = leased_node(server)

@@ -4,7 +4,7 @@
 -- and loses integers above 2^53). What the queue itself must remember of a
 -- message is spliced over the text's first brace, where kombu ignores it:
 --   {"tiepoint":{"attempts":1,"lost":0,"estimate":{}},"body":...
--- attempts: children lost while running it; lost: nodes lost while holding it;
+-- attempts: those that ended without a result; lost: nodes lost while holding it;
 -- estimate: a larger need found on the way ({} = none). Behind it there may be
 -- "last_end":{...}, how the last attempt without a result ended.
 
