@@ -1,5 +1,7 @@
 """Too little memory is told from a bug, whichever library says it."""
 
+import errno
+
 import cv2
 import numpy as np
 import pytest
@@ -27,6 +29,8 @@ def test_opencvs_own_error_of_too_little_memory_is_one() -> None:
     ("error", "expected"),
     [
         (MemoryError(), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        (OSError(errno.ENOSPC, "No space left on device"), False),
         (np.exceptions.DTypePromotionError(), False),
         (cv2.error("std::bad_alloc"), True),
         (cv2.error("(-215:Assertion failed) !empty()"), False),
