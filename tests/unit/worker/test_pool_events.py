@@ -331,6 +331,18 @@ def test_a_cold_shutdown_ends_with_nothing_reserved(new_scene: NewScene) -> None
     assert scene.governor.availability().reserved == Resources()
 
 
+def test_a_cold_shutdown_releases_what_waits_for_a_child(new_scene: NewScene) -> None:
+    """All children are at work on another."""
+    scene = new_scene(11)
+    for _ in range(CHILDREN + 1):
+        scene.submit_one("gpu")
+    waiting = len(scene.pool._waiting)
+    scene.pool.on_terminate()
+
+    assert waiting == 1
+    assert scene.governor.availability().reserved == Resources()
+
+
 def test_a_batch_goes_to_an_idle_child_that_has_run_its_kind(new_scene: NewScene) -> None:
     """What a kind loads, such as an OpenCL driver, is then not in every child, and beside no other."""
     scene = new_scene(4)
@@ -427,15 +439,19 @@ def test_a_childs_peak_is_held_against_what_its_batch_has_reserved(
     assert end_by_sigkill(scene) is ending
 
 
-def test_what_a_child_had_sent_before_its_end_counts(new_scene: NewScene) -> None:
+@pytest.mark.parametrize("who_ends", ["child", "spawner"])
+def test_what_a_child_had_sent_before_its_end_counts(new_scene: NewScene, who_ends: str) -> None:
     """Also where we hear of the end first."""
     scene = new_scene(10)
     scene.submit_one("gpu")
     [item] = [item for items in scene.items.values() for item in items]
     [busy] = [child for child in scene.spawner.children.values() if child.is_at_work]
     busy.tell_outcome({"action": "done"})
-    scene.spawner.end_child(busy.pid, signal.SIGKILL)
-    scene.spawner.serve()
+    if who_ends == "child":
+        scene.spawner.end_child(busy.pid, signal.SIGKILL)
+        scene.spawner.serve()
+    else:
+        scene.spawner.end()
     scene.pool._on_spawner()
 
     assert (item.request.told[-1], item.last_end) == ("succeeded", None)
