@@ -79,22 +79,24 @@ class Misfits:
         queues.look(lambda: UINT64_MAX)
         unfit: list[tuple[Head, Estimate]] = []
         for head in queues.heads():
-            estimate = head.estimate(self._node.kinds[head.kind])
+            kind = self._node.kinds[head.kind]
+            estimate = head.estimate(kind)
             if estimate is None:
                 self.refuse_malformed(queues, head)
-            elif is_idle and not self._fits(head, estimate):
-                unfit.append((head, estimate))
+                continue
+            charged = self._node.charged(kind, estimate)
+            if is_idle and not self._fits(charged):
+                unfit.append((head, charged))
         self._blocked_times.note([head for head, _ in unfit], now_ns)
-        for head, estimate in unfit:
+        for head, charged in unfit:
             since_ns = self._blocked_times.since_ns(head)
             if since_ns is not None and now_ns - since_ns >= _BLOCKED_AFTER_NS:
-                self._fail_if_short(queues, head, estimate)
+                self._fail_if_short(queues, head, charged)
 
-    def _fits(self, head: Head, estimate: Estimate) -> bool:
+    def _fits(self, charged: Estimate) -> bool:
         """Tell whether what the machine has left by its last reading suffices; what is unknown does."""
-        if not estimate.is_valid():
+        if not charged.is_valid():
             return True  # The governor refuses it.
-        charged = self._node.charged(self._node.kinds[head.kind], estimate)
         need = need_of(charged, self._node.governor.profile.gpu)
         left = self._node.governor.availability().available
         is_gpu_full = (
@@ -102,9 +104,8 @@ class Misfits:
         )
         return not is_gpu_full and need.memory_bytes <= left.memory_bytes
 
-    def _fail_if_short(self, queues: QueueView, head: Head, estimate: Estimate) -> None:
+    def _fail_if_short(self, queues: QueueView, head: Head, charged: Estimate) -> None:
         """Fail a head unless it waits for something else just now: a busy machine is no reason to fail."""
-        charged = self._node.charged(self._node.kinds[head.kind], estimate)
         decision = self._node.governor.decide(self._node.snapshot(), charged, head.kind)
         if decision.reason in _SHORT_OF_MEMORY:
             memory_option = self._node.memory_option_for(decision)
