@@ -1,45 +1,12 @@
 """A server that keeps its data is killed and restarted while jobs run: nothing is lost or doubled."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from tests.integration.conftest import Cluster, wait_until
-from worker.connections import plain_client
-from worker.embedded import server_program
-
-
-class LastingServer:
-    """A server with an append-only file on a unix socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.socket_path = folder / "r.sock"
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-        self.client: redis.Redis = plain_client(f"unix://{self.socket_path}")
-
-    def start(self) -> None:
-        """Start, and wait until it answers."""
-        options = ["--port", "0", "--unixsocket", str(self.socket_path), "--dir", str(self._folder)]
-        options += ["--appendonly", "yes", "--appendfsync", "always"]
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen([server_program(), *options], stdout=log, stderr=log)
-        wait_until(self._answers, "the server answers")
-
-    def kill(self) -> None:
-        """Kill it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.client.ping())
-        except redis.RedisError:
-            return False
+from tests.lasting_server import LastingServer
 
 
 @pytest.fixture
