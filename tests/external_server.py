@@ -24,7 +24,7 @@ def external_server(folder: Path) -> Iterator[str]:
         process = tether.start([server_program(), *options], output=log)
     try:
         url = f"redis://127.0.0.1:{port}/0"
-        _wait_until_it_answers(url)
+        wait_until_it_answers(url)
         yield url
     finally:
         process.kill()
@@ -37,7 +37,12 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_it_answers(url: str) -> None:
+def wait_until_it_answers(url: str) -> None:
+    """Wait until a server answers.
+
+    Raises:
+        redis.ConnectionError: it does not within 20 s.
+    """
     client = plain_client(url)
     deadline = time.monotonic() + _START_SECONDS
     try:
