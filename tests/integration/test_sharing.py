@@ -26,6 +26,15 @@ class Run:
     started_ns: int
 
 
+def read_runs(log: Path) -> list[Run]:
+    """Return the starts that jobs have noted in a file, in this order."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [
+        Run(number=int(n), node=node, batch=int(b), threads=int(t), started_ns=int(at))
+        for n, node, b, t, at in (line.split() for line in lines)
+    ]
+
+
 @dataclass
 class Nodes:
     """A cluster of nodes that run nothing but jobs that note where they ran."""
@@ -52,12 +61,7 @@ class Nodes:
 
     def runs(self, log: str = "runs") -> list[Run]:
         """Return what has started, in this order."""
-        path = self.cluster.folder / log
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [
-            Run(number=int(n), node=node, batch=int(b), threads=int(t), started_ns=int(at))
-            for n, node, b, t, at in (line.split() for line in lines)
-        ]
+        return read_runs(self.cluster.folder / log)
 
     def wait_for_starts(self, count: int, *, log: str = "runs") -> None:
         """Wait until this many jobs have started."""
