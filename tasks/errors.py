@@ -25,6 +25,7 @@ class Reason(StrEnum):
     UNDECODABLE_MESSAGE = "undecodable_message"
     NEEDS_BIGGER_NODE = "needs_bigger_node"
     WORKER_LOST = "worker_lost"
+    TIME_LIMIT = "time_limit"
     CANCELLED = "cancelled"
     STORE_UNAVAILABLE = "store_unavailable"
     INTERNAL_ERROR = "internal_error"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from governor.model import Estimate, Grant
 from tasks.errors import Failure, MissingArtefactError, Reason
 from tasks.estimate_forms import EstimateForms
-from tasks.kind import Done, Job, Kind, Outcome, Payload
+from tasks.kind import OF_WHOLE_PROJECTS, Done, Job, Kind, Outcome, Payload
 from tasks.lacking import PHASES, Phase, ProjectView, lacking_jobs
 from tasks.looks import MAX_STALLS, History, Look
 from tasks.store import Project, Store
@@ -169,5 +169,6 @@ KINDS: tuple[Kind, ...] = (
         forms=EstimateForms(),
         payload=ExpandPayload,
         run=run,
+        time_limit=OF_WHOLE_PROJECTS,
     ),
 )

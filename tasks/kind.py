@@ -99,6 +99,24 @@ Callback = Callable[[Sequence[Any], Grant, Store], Iterator[Outcome]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimit:
+    """How long one item may be at work; None = for ever.
+
+    Only for what hangs: never derived from a plan or from what was measured
+    (a limit that ends what is merely slow would hide it from who plans).
+    """
+
+    soft_seconds: float | None = 3_600.0
+    """The callback gets an exception then, and may leave things in order."""
+    hard_seconds: float | None = 4_500.0
+    """Its process is killed then, with all that it has started."""
+
+
+OF_WHOLE_PROJECTS = TimeLimit(soft_seconds=14 * 86_400.0, hard_seconds=15 * 86_400.0)
+"""One item is the whole project, of thousands of photos: days are not too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One row of the catalogue."""
 
@@ -121,6 +139,8 @@ class Kind:
     warm_up: Callable[[], None] = lambda: None
     """Imports the kind's libraries and does one tiny product, so that a child's
     baseline memory includes them."""
+    time_limit: TimeLimit = field(default_factory=TimeLimit)
+    """Of each item; what a kind loads first is not counted."""
     needs_opencl: bool = False
     """Only nodes whose GPU OpenCV can use through OpenCL take such jobs."""
 

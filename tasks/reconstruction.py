@@ -18,7 +18,7 @@ from tasks.errors import CorruptArtefactError, ItemError, MissingArtefactError
 from tasks.estimate_forms import EstimateForms
 from tasks.georeference import georeference
 from tasks.inputs import read_photo_record
-from tasks.kind import Done, Job, Kind, Needs, NotReady, Outcome, Payload
+from tasks.kind import OF_WHOLE_PROJECTS, Done, Job, Kind, Needs, NotReady, Outcome, Payload
 from tasks.mapping import MappedModels, map_database
 from tasks.model_memory import MODEL_FLOORS, MappingSize, model_estimate
 from tasks.model_report import (
@@ -220,5 +220,6 @@ KINDS = (
         payload=ModelPayload,
         run=run_reconstruction,
         warm_up=_warm_up,
+        time_limit=OF_WHOLE_PROJECTS,
     ),
 )

@@ -14,7 +14,7 @@ from governor.model import UINT64_MAX, Estimate, Grant
 from tasks.errors import MissingArtefactError, TasksError
 from tasks.estimate_forms import EstimateForms
 from tasks.inputs import read_features
-from tasks.kind import Done, Job, Kind, Needs, NotReady, Outcome, Payload
+from tasks.kind import OF_WHOLE_PROJECTS, Done, Job, Kind, Needs, NotReady, Outcome, Payload
 from tasks.pair_jobs import project_verification_key
 from tasks.pairs import images_for_pairing
 from tasks.store import ArtefactKey, Json, Project, ProjectImage, Store, artefact_key, canonical_json
@@ -204,5 +204,6 @@ KINDS = (
         forms=EstimateForms(floors=(tracks_estimate(0),)),
         payload=TracksPayload,
         run=run_tracks,
+        time_limit=OF_WHOLE_PROJECTS,
     ),
 )

@@ -27,8 +27,12 @@ class Ending(StrEnum):
     """Its process was ended by a signal."""
     EXITED = "exited"
     """Its process ended by itself."""
+    TIME_LIMIT = "time_limit"
+    """It was at work for longer than its kind allows, and we had its process killed."""
     NO_RESULT = "no_result"
     """It returned, but said nothing of its items."""
+    SPAWNER_LOST = "spawner_lost"
+    """Its process ended with the one that starts all of a node's: that says nothing of the job."""
 
     @property
     def is_for_memory(self) -> bool:
