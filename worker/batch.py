@@ -6,6 +6,7 @@ becomes of the outcomes (:mod:`worker.running_batch`).
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,6 +16,8 @@ from tasks.errors import Failure, Reason, StoreError
 from tasks.kind import Done, Elsewhere, Failed, Kind, Needs, NotReady, Outcome, Payload
 from tasks.opencl import switch_off
 from tasks.store import Store
+from tasks.store.identity import SameStore
+from tasks.store.probe import fault_behind
 from worker.deaths import Ending
 from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest
@@ -33,6 +36,7 @@ class BatchRunner:
     def __init__(self, kinds: dict[str, Kind], store: Store, meter: MemoryMeter | None = None) -> None:
         self._kinds = kinds
         self._store = store
+        self._same_store = SameStore(store.root)
         self._meter = meter or MemoryMeter()
         self._warm: set[str] = set()
         # ORB alone would load every OpenCL driver that is installed.
@@ -80,14 +84,17 @@ class BatchRunner:
         recorded_items = 0
         cause: Exception = RuntimeError("it ended without an outcome for this item")
         try:
+            self._same_store.check(request.store_id)
             for outcome in kind.run(payloads, request.grant, self._store):
+                # What was read or written in the folder that an unmounted store leaves counts for nothing.
+                self._same_store.check(request.store_id)
                 # Published first: an outcome that cannot be is the fault of its own item.
                 self._publish(request, unfinished[0], outcome, emit)
                 unfinished.popleft()
                 recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
         except Exception as error:  # the task boundary: a bug costs one item, not the node
-            cause = error
-            if not isinstance(error, StoreError) and not is_allocation_failure(error):
+            cause = self._store_gone(request) or error
+            if not isinstance(cause, StoreError) and not is_allocation_failure(error):
                 log.exception("job_raised", kind=kind.name)
         if unfinished:
             self._blame(request, unfinished[0], cause, emit)
@@ -97,7 +104,7 @@ class BatchRunner:
         """Tell what an error makes of the item that the callback was at."""
         match cause:
             case StoreError():
-                emit(index, _transient(cause))
+                emit(index, self._store_trouble(cause, request))
             case _ if is_allocation_failure(cause):
                 emit(index, self._out_of_memory(cause))
             case _:
@@ -117,15 +124,30 @@ class BatchRunner:
         """Record a failure in the project's store, then tell the main process."""
         if isinstance(outcome, Failed) and not isinstance(outcome, Elsewhere):
             try:
+                self._same_store.check(request.store_id)
                 record_failure(self._store, request.places[index], outcome.failure)
             except StoreError as error:
-                emit(index, _transient(error))
+                emit(index, self._store_trouble(error, request))
                 return
         emit(index, outcome_frame(outcome))
 
+    def _store_gone(self, request: BatchRequest) -> StoreError | None:
+        """Return why the store's folder is not the store any more: what a job met then comes from that."""
+        try:
+            self._same_store.check(request.store_id)
+        except StoreError as error:
+            return error
+        return None
 
-def _transient(error: StoreError) -> dict[str, Any]:
-    return {"action": "transient", "cause": str(error)}
+    def _store_trouble(self, error: StoreError, request: BatchRequest) -> dict[str, Any]:
+        """Tell a fault of the whole store, which costs no attempt, from one of a single file.
+
+        Asked here, in the child: a store that hangs hangs the job, not the node.
+        """
+        fault = fault_behind(error, self._store.root, request.store_id)
+        if fault is not None:
+            return {"action": "store_away", "fault": asdict(fault)}
+        return {"action": "transient", "cause": str(error)}
 
 
 def _name(request: BatchRequest, index: int) -> str:

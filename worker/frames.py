@@ -38,6 +38,8 @@ class BatchRequest:
     places: tuple[Place | None, ...]
     """Where each item stands in its project; None for a job that belongs to none."""
     grant: Grant
+    store_id: str = ""
+    """What the store calls itself that the batch is for; "" = not known."""
 
     def to_line(self) -> bytes:
         """Encode as one line."""
@@ -49,6 +51,7 @@ class BatchRequest:
                 "payloads": self.payloads,
                 "places": [_fields_of(place) if place else None for place in self.places],
                 "grant": _fields_of(self.grant),
+                "store_id": self.store_id,
             }
         )
 

@@ -1,7 +1,8 @@
 """Holds what a store calls itself, so that two machines can tell whether they see the same one.
 
-A path cannot tell: one share may be mounted in different places, and two
-disks in the same place of two machines.
+A path cannot tell: one share may be mounted in different places, two disks in
+the same place of two machines, and where a share was mounted an empty folder
+is left when it goes.
 """
 
 import json
@@ -26,6 +27,51 @@ def identity_of(root: Path) -> str:
             text = json.dumps({"store": str(uuid.uuid4())})
             publish_file(path, lambda file: write_bytes(file, text.encode()))
             sync_folder(root)
+    return _read(path)
+
+
+class SameStore:
+    """Tells, as often as one likes, whether a folder still is the same store; for one thread.
+
+    What has been read once is believed as long as the file that says it has not changed: one stat.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._path = root / FILE_NAME
+        self._seen: tuple[int, ...] = ()
+        self._seen_id = ""
+
+    def check(self, store_id: str) -> None:
+        """Check that the folder is the store of this identity; "" = not known, then nothing is checked.
+
+        Raises:
+            StoreError: it is gone, was replaced by an empty folder (a share that is not mounted any
+                more), or is another store.
+        """
+        if not store_id:
+            return
+        mark = self._mark()
+        if mark != self._seen:
+            self._seen_id, self._seen = _read(self._path), mark
+        if self._seen_id != store_id:
+            raise StoreError(f"{self._root} is now another project store than when this worker started")
+
+    def _mark(self) -> tuple[int, ...]:
+        with plain_store_errors(self._root):
+            try:
+                status = self._path.stat()
+            except FileNotFoundError as error:
+                if not self._root.is_dir():
+                    raise StoreError(f"the project store {self._root} is gone") from error
+                raise StoreError(
+                    f"{self._root} is no project store any more: it has lost its {FILE_NAME}"
+                ) from error
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read(path: Path) -> str:
+    with plain_store_errors(path):
         try:
             return str(json.loads(path.read_text(encoding="utf-8"))["store"])
         except (ValueError, TypeError, KeyError) as error:
