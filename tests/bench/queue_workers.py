@@ -27,9 +27,9 @@ def stock_worker(broker_url: str, server: "redis.Redis", folder: Path) -> Iterat
     """Run a stock worker for the time of the block."""
     command = [*_COMMAND, "-A", "tests.bench.queue_stock", *_OPTIONS, "--hostname", "stock@%h"]
     command += ["--pool", "prefork", "--concurrency", str(CONCURRENCY)]
-    with _running("stock", command, {"BENCH_BROKER_URL": broker_url}, folder) as (process, log_path):
+    with running("stock", command, {"BENCH_BROKER_URL": broker_url}, folder) as (process, log_path):
         # It binds its control mailbox once it consumes.
-        _wait(process, log_path, lambda: server.exists("_kombu.binding.celery.pidbox"))
+        wait_until_ready(process, log_path, lambda: server.exists("_kombu.binding.celery.pidbox"))
         yield WorkerSide(process, log_path, server, "unacked")
 
 
@@ -47,16 +47,17 @@ def governed_worker(broker_url: str, server: "redis.Redis", folder: Path) -> Ite
         "TIEPOINT_LOCK_FOLDER": str(folder),
         "TIEPOINT_KIND_MODULES": f'["{queue_kinds.__name__}"]',
     }
-    with _running("governed", command, environment, folder) as (process, log_path):
-        _wait(process, log_path, lambda: server.zcard(keys.LEASES))
+    with running("governed", command, environment, folder) as (process, log_path):
+        wait_until_ready(process, log_path, lambda: server.zcard(keys.LEASES))
         leases: Any = server.zrange(keys.LEASES, 0, -1)
         yield WorkerSide(process, log_path, server, keys.inflight(leases[0].decode()))
 
 
 @contextmanager
-def _running(
+def running(
     name: str, command: list[str], environment: Mapping[str, str], folder: Path
 ) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+    """Run a worker for the time of the block; the process and what it logs to."""
     log_path = folder / f"{name}.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
@@ -77,7 +78,14 @@ def _running(
             process.wait()
 
 
-def _wait(process: "subprocess.Popen[bytes]", log_path: Path, is_ready: Callable[[], object]) -> None:
+def wait_until_ready(
+    process: "subprocess.Popen[bytes]", log_path: Path, is_ready: Callable[[], object]
+) -> None:
+    """Wait until a worker is ready.
+
+    Raises:
+        QueueBenchError: it ended, or was not ready in time.
+    """
     deadline = time.monotonic() + _START_SECONDS
     while not is_ready():
         if process.poll() is not None or time.monotonic() > deadline:

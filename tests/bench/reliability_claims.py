@@ -1,0 +1,147 @@
+"""Holds the cases of who has a message: long jobs, frozen nodes, a node that joins."""
+
+from functools import partial
+from typing import Any
+
+from tests.bench.reliability_case import Case, Checks, Result, nothing_lost
+from tests.bench.reliability_kinds import result_key
+from tests.bench.reliability_nodes import DEFAULT_SWEEPS, SWIFT_SWEEPS
+from tests.bench.reliability_scene import Scene
+
+JOB_SECONDS = 25.0
+APART_SECONDS = 6.0
+"""Between the starts of the two workers: stock's first looks for lost jobs are as far apart."""
+LONG_ENOUGH_SECONDS = 15.0
+"""For a job without work to start and end, on any worker."""
+_SETTLE_SECONDS = 1.0
+
+
+def long_job(scene: Scene, *, seconds: float = JOB_SECONDS, apart_seconds: float = APART_SECONDS) -> Result:
+    """Run one job that takes five times as long as messages are lent for, on two workers."""
+    scene.configure(stock=DEFAULT_SWEEPS)
+    scene.start("a", processes=2)
+    scene.send(seconds=seconds)
+    scene.until(scene.log.starts, "the job runs")
+    scene.watch(apart_seconds, until=lambda: False)
+    scene.start("b", processes=2)
+    scene.watch(3 * seconds)
+    return Result(tally=scene.tally())
+
+
+def frozen_when_idle(scene: Scene) -> Result:
+    """Freeze an idle worker, send it a job, kill it, start another."""
+    scene.configure(stock=SWIFT_SWEEPS)
+    first = scene.start("a")
+    scene.watch(_SETTLE_SECONDS, until=lambda: False)  # It waits for messages now, whichever way it does.
+    first.freeze()
+    scene.send()
+    scene.watch(_SETTLE_SECONDS, until=lambda: False)
+    first.kill()
+    scene.start("b")
+    scene.watch(LONG_ENOUGH_SECONDS)
+    return Result(tally=scene.tally())
+
+
+def joining_node(scene: Scene, *, stock: dict[str, Any] = SWIFT_SWEEPS) -> Result:
+    """Let a busy worker see two jobs, then another worker join."""
+    scene.configure(stock=stock)
+    first_gate, gate = scene.folder / "first-gate", scene.folder / "gate"
+    scene.start("a")
+    scene.send(gate=str(first_gate))
+    scene.until(scene.log.starts, "the first job runs")
+    for _ in range(2):
+        scene.send(gate=str(gate))
+    scene.watch(_SETTLE_SECONDS, until=lambda: False)
+    scene.start("b")
+    scene.watch(LONG_ENOUGH_SECONDS, until=lambda: len(scene.log.starts()) == 2)
+    first_gate.touch()
+    scene.watch(LONG_ENOUGH_SECONDS, until=lambda: len(scene.log.starts()) == 3)
+    gate.touch()
+    scene.watch(LONG_ENOUGH_SECONDS)
+    nodes = [line.node for line in scene.log.starts() if line.job > 0]
+    return Result(tally=scene.tally(), figures={"of_two": {name: nodes.count(name) for name in ("a", "b")}})
+
+
+def frozen_past_its_lease(scene: Scene) -> Result:
+    """Freeze a node over a job until another has it, then let it go on: both come to the end."""
+    scene.configure(stock=SWIFT_SWEEPS)
+    gate = scene.folder / "gate"
+    first = scene.start("a")
+    scene.send(gate=str(gate))
+    scene.until(scene.log.starts, "the job runs")
+    first.freeze()
+    scene.start("b")
+    scene.until(lambda: len(scene.log.starts()) == 2, "the job runs on the other node")
+    first.wake()
+    gate.touch()
+    scene.watch(LONG_ENOUGH_SECONDS, until=lambda: len(scene.log.ends()) == 2 and scene.is_over())
+    scene.watch(_SETTLE_SECONDS, until=lambda: False)
+    scene.send()
+    scene.watch(LONG_ENOUGH_SECONDS)
+    counters = [reply["governor"]["counters"] for reply in scene.stats().values() if "governor" in reply]
+    return Result(
+        tally=scene.tally(),
+        figures={
+            "accepted": sum(each["settled"] for each in counters) if counters else len(scene.log.ends()),
+            "refused": sum(each["refused_settlements"] for each in counters),
+            "intact_results": sum(scene.store.is_intact(result_key(job)) for job in range(scene.jobs))
+            if counters
+            else None,
+        },
+    )
+
+
+def _once(result: Result) -> Checks:
+    return {
+        **nothing_lost(result),
+        "each job starts once": result.tally.starts == result.tally.jobs,
+        "each job is done": result.tally.done == result.tally.jobs,
+    }
+
+
+def _one_each(result: Result) -> Checks:
+    return {**_once(result), "each node gets one of the two": result.figures["of_two"] == {"a": 1, "b": 1}}
+
+
+def _accepted_once(result: Result) -> Checks:
+    tally, figures = result.tally, result.figures
+    return {
+        **nothing_lost(result),
+        "each job is done": tally.done == tally.jobs,
+        "each result is accepted once": figures["accepted"] == tally.jobs,
+        "a result that comes late is refused": figures["refused"] == tally.ended_twice,
+        "each job has one whole result in the store": figures["intact_results"] == tally.jobs,
+    }
+
+
+CASES = (
+    Case(
+        letter="a",
+        title=f"a job of {JOB_SECONDS:.0f} s, messages lent for 5 s, two workers",
+        play=long_job,
+        checks=_once,
+    ),
+    Case(
+        letter="b",
+        title="an idle worker is frozen, a job is sent, the worker is killed, another starts",
+        play=frozen_when_idle,
+        checks=_once,
+    ),
+    Case(
+        letter="e",
+        title="a worker is busy, two jobs wait, another worker joins",
+        play=joining_node,
+        checks=_one_each,
+        stock_variants={
+            "stock, prefetch 4": partial(
+                joining_node, stock={**SWIFT_SWEEPS, "worker_prefetch_multiplier": 4}
+            )
+        },
+    ),
+    Case(
+        letter="i",
+        title="a node is frozen past its lease, then goes on",
+        play=frozen_past_its_lease,
+        checks=_accepted_once,
+    ),
+)
