@@ -14,6 +14,7 @@ import typer
 
 from worker import (
     cluster_commands,
+    doctor_command,
     flower_command,
     local_commands,
     node_command,
@@ -43,6 +44,7 @@ for command in (
     cluster_commands.explain,
     worker_command.worker,
     node_command.node,
+    doctor_command.doctor,
     flower_command.flower,
     local_commands.demo,
 ):

@@ -19,6 +19,7 @@ from worker.connections import plain_client
 from worker.envelope import to_push
 from worker.live_nodes import LiveNode, read_node
 from worker.project_state import ProjectState, read_state
+from worker.redis_errors import cause_of, cure_of
 from worker.redis_scripts import Script, run
 
 _STRETCH = 500
@@ -27,6 +28,9 @@ _STRETCH = 500
 
 _FIRST_LARGE = 50
 """Of a large set the most and the least charged are looked at: what needs a GPU may be charged nothing."""
+
+
+_UNACKED = "unacked"
 
 
 class QueueError(Exception):
@@ -221,6 +225,44 @@ class ProjectQueue:
                 if not reports:
                     return
 
+    # -- What is in the queue ------------------------------------------------------------
+
+    def counts(self, kinds: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs wait, are set aside as large, delayed, claimed and dead."""
+        with queue_errors():
+            leases = cast("list[bytes]", self._redis.zrange(keys.LEASES, 0, -1))
+            asking = self._redis.pipeline(transaction=False)
+            lists = [name for kind in kinds for name in keys.queue_lists(kind)]
+            for name in lists:
+                asking.llen(name)
+            for kind in kinds:
+                asking.zcard(keys.large(kind))
+            asking.zcard(keys.DELAYED)
+            for lease in leases:
+                asking.hlen(keys.inflight(_text(lease)))
+            asking.llen(keys.DEAD)
+            lengths = [int(length) for length in asking.execute()]
+        waiting, rest = lengths[: len(lists)], lengths[len(lists) :]
+        large, (delayed, *claimed, dead) = rest[: len(kinds)], rest[len(kinds) :]
+        return {
+            "waiting": sum(waiting),
+            "large": sum(large),
+            "delayed": delayed,
+            "claimed": sum(claimed),
+            "dead": dead,
+        }
+
+    def drained_by(self) -> str | None:
+        """Return the node that makes room for a large job; None where none does."""
+        with queue_errors():
+            holder = self._redis.hget(keys.DRAIN, "holder")
+        return _text(holder).rpartition("|")[0] if holder else None
+
+    def unacked(self) -> int:
+        """Return how many messages stock workers have popped and not finished (kombu's own hash)."""
+        with queue_errors():
+            return int(self._redis.hlen(_UNACKED))
+
     def server_ms(self) -> int:
         """Return the server's time in milliseconds."""
         with queue_errors():
@@ -249,15 +291,7 @@ def queue_errors() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OperationalError) as error:
-        raise QueueError(f"the queue does not answer: {str(error).rstrip('.')}; {_cure(error)}") from error
-
-
-def _cure(error: Exception) -> str:
-    if isinstance(error, redis.AuthenticationError):
-        return "its URL must hold the right password: redis://:PASSWORD@HOST:6379/0"
-    if isinstance(error, redis.ResponseError):
-        return "look at the server's log and its settings"
-    return "check that it runs, and its URL, then do this again: nothing is lost by that"
+        raise QueueError(f"the queue does not answer: {cause_of(error)}; {cure_of(error)}") from error
 
 
 def headers_of(payload: bytes) -> dict[str, Any]:
