@@ -3,8 +3,11 @@
 import subprocess
 from pathlib import Path
 
+import redis
+
 from tests.external_server import wait_until_it_answers
 from worker import tether
+from worker.connections import plain_client
 from worker.embedded import server_program
 
 AOF_GLOB = "appendonlydir/*.incr.aof"
@@ -12,12 +15,14 @@ AOF_GLOB = "appendonlydir/*.incr.aof"
 
 
 class LastingServer:
-    """A server with an append-only file on a unix socket, for the thread that made it; dies with its process."""
+    """A server with an append-only file on a unix socket; for one thread, and dies with its process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.redis_url = f"unix://{folder / 'r.sock'}"
-        self.broker_url = f"redis+socket://{folder / 'r.sock'}"
+        self.socket_path = folder / "r.sock"
+        self.redis_url = f"unix://{self.socket_path}"
+        self.broker_url = f"redis+socket://{self.socket_path}"
+        self.client: redis.Redis = plain_client(self.redis_url)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -31,7 +36,7 @@ class LastingServer:
         Raises:
             redis.ConnectionError: it does not answer within 20 s.
         """
-        options = ["--port", "0", "--unixsocket", str(self.folder / "r.sock"), "--dir", str(self.folder)]
+        options = ["--port", "0", "--unixsocket", str(self.socket_path), "--dir", str(self.folder)]
         options += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         # Never written anew: the file is the whole history of what was in the server.
         options += ["--auto-aof-rewrite-percentage", "0"]
