@@ -21,20 +21,20 @@ INVALIDATIONS = "__redis__:invalidate"
 SOCKET_TIMEOUT_SECONDS = 5.0
 
 
-def _options() -> dict[str, Any]:
+def _options(timeout_seconds: float = SOCKET_TIMEOUT_SECONDS) -> dict[str, Any]:
     # No silent retries: a claim that was repeated would pop twice. REDIRECT needs RESP2.
     return {
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
-        "socket_timeout": SOCKET_TIMEOUT_SECONDS,
-        "socket_connect_timeout": SOCKET_TIMEOUT_SECONDS,
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
         "health_check_interval": 0,
     }
 
 
-def plain_client(redis_url: str) -> redis.Redis:
-    """Return a client for everything but peeking and claiming."""
-    return redis.Redis.from_url(redis_url, **_options())
+def plain_client(redis_url: str, timeout_seconds: float = SOCKET_TIMEOUT_SECONDS) -> redis.Redis:
+    """Return a client for everything but peeking and claiming; it waits that long for a reply."""
+    return redis.Redis.from_url(redis_url, **_options(timeout_seconds))
 
 
 class TrackedClient:

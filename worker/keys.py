@@ -5,6 +5,8 @@ else carries the prefix ``tiepoint:``. Does not cover kombu's own keys
 (``_kombu.binding.*``, the control mailboxes).
 """
 
+from uuid import uuid4
+
 PREFIX = "tiepoint:"
 
 LEASES = PREFIX + "leases"
@@ -56,6 +58,11 @@ def kind_of_list(name: str) -> str:
 def priority_of_list(name: str) -> int:
     """Return the kombu priority of a list."""
     return int(name.partition(_SEPARATOR)[2] or 0)
+
+
+def new_incarnation(node_name: str) -> str:
+    """Return what one start of a worker is called: nobody else ever was, or will be."""
+    return f"{node_name}|{uuid4().hex[:12]}"
 
 
 def inflight(incarnation: str) -> str:

@@ -1,12 +1,12 @@
 """Holds a node's lease: renews it in a thread that no job and no claim can block.
 
 Claimed messages belong to the lease. When it ends, any other node gives them
-back to their lists. Only Redis TIME counts. Does not cover what is claimed.
+back to their lists. Only Redis TIME counts. Does not cover what is claimed,
+nor what else a node does from time to time (:mod:`worker.caretaker`).
 """
 
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
@@ -14,8 +14,10 @@ from typing import Any, cast
 import redis
 
 from worker import keys
-from worker.connections import plain_client
+from worker.caretaker import Caretaker
+from worker.connections import SOCKET_TIMEOUT_SECONDS, plain_client
 from worker.logs import get_logger
+from worker.machine import Place
 from worker.namesakes import Namesakes
 from worker.redis_scripts import Script, run
 
@@ -24,6 +26,9 @@ log = get_logger(__name__)
 _RENEW, _TAKE, _TAKE_ANYWAY = range(3)
 """Must be held already; not beside a live lease of the same name; in any case."""
 _LOOK_SECONDS = 0.05
+_TRIES_PER_LEASE = 5
+"""A connection that swallows everything is noticed after a fifth of a lease: with the pauses that leaves two
+more tries on new ones before the lease ends."""
 
 
 class Lease:
@@ -34,11 +39,15 @@ class Lease:
     """
 
     def __init__(
-        self, redis_url: str, node_name: str, seconds: float, describe: Callable[[], dict[Any, Any]]
+        self,
+        redis_url: str,
+        node_name: str,
+        seconds: float,
+        describe: Callable[[], dict[Any, Any]],
+        place: Place | None = None,
     ) -> None:
-        self.incarnation = f"{node_name}|{uuid.uuid4().hex[:12]}"
-        self.given_back = 0
-        """Messages of dead nodes that this node has given back to their lists."""
+        """``place`` is the node's on its machine, which says what the lease is called."""
+        self.incarnation = keys.new_incarnation(node_name) if place is None else place.partition.incarnation
         self.live_nodes = 1
         """How many nodes had a live lease at the last renewal, this one included; read by the main thread."""
         self.failed_renewals = 0
@@ -46,12 +55,28 @@ class Lease:
         self._name = node_name
         self._node_key = keys.node(node_name)
         self._milliseconds = int(seconds * 1000)
-        self._describe = describe
+        self._caretaker = Caretaker(node_name, self._milliseconds, describe, place)
+        self._given_back = 0
+        self._server_ms_at_ns = (0, 0)
+        """The server's time, and what our monotonic clock showed when we heard of it."""
         self._wake = threading.Event()
         self._is_ours = False
         self._stopped = False
         self._thread: threading.Thread | None = None
         self._claims = count(1)
+
+    @property
+    def given_back(self) -> int:
+        """Return how many messages of dead nodes this node has given back to their lists."""
+        return self._given_back + self._caretaker.given_back
+
+    def server_now_ms(self) -> int:
+        """Return the server's time in milliseconds, as of the last renewal and counted on from there.
+
+        It is behind by as long as the reply to that renewal took, never ahead.
+        """
+        server_ms, at_ns = self._server_ms_at_ns
+        return server_ms + (time.monotonic_ns() - at_ns) // 1_000_000
 
     @property
     def inflight_key(self) -> str:
@@ -69,16 +94,20 @@ class Lease:
     def ensure(self, client: redis.Redis) -> None:
         """Take the lease (again), and keep it renewed from now on.
 
-        Where a lease of the same name is still live, this waits until it is clear whether its node is.
+        What dead workers of this machine held is given back first. Where a lease of the same name is still
+        live then, this waits until it is clear whether its node is.
 
         Raises:
             NameTakenError: it is.
             redis.RedisError: Redis cannot be reached.
         """
+        self._caretaker.bury(client)
         if self._renew(client, _TAKE_ANYWAY if self._is_ours else _TAKE) is None:
             self._outwait_namesakes(client)
             self._renew(client, _TAKE_ANYWAY)
         self._is_ours = True
+        self._caretaker.tell(client)
+        self._caretaker.start(self._url)
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
             self._thread.start()
@@ -107,15 +136,21 @@ class Lease:
             self._thread = None
         if not self._is_ours:
             return 0
-        client.delete(self._node_key)
-        return int(run(client, Script.RELEASE, [keys.LEASES, self.inflight_key], self.incarnation))
+        given_back = int(run(client, Script.RELEASE, [keys.LEASES, self.inflight_key], self.incarnation, 0))
+        self._caretaker.stop(client)
+        return given_back
 
     def renew_soon(self) -> None:
         """Renew now: something was parked that may be due before the next renewal."""
         self._wake.set()
 
+    def tell_soon(self) -> None:
+        """Tell the registry now what the node is; any thread may call."""
+        self._caretaker.tell_soon()
+
     def _keep(self) -> None:
-        client = plain_client(self._url)
+        timeout_seconds = min(SOCKET_TIMEOUT_SECONDS, self._milliseconds / 1000 / _TRIES_PER_LEASE)
+        client = plain_client(self._url, timeout_seconds)
         while not self._stopped:
             wait_seconds = self._renew_or_complain(client)
             self._wake.wait(wait_seconds)
@@ -140,7 +175,7 @@ class Lease:
 
         Returns the ms to the next due message or -1; None where the name is another's.
         """
-        owned, given_back, _due, next_due_ms, live_nodes = run(
+        owned, given_back, _due, next_due_ms, live_nodes, server_ms = run(
             client,
             Script.RENEW,
             [keys.LEASES, keys.TICK, keys.DELAYED],
@@ -151,13 +186,13 @@ class Lease:
         )
         if owned < 0:
             return None
+        self._server_ms_at_ns = (int(server_ms), time.monotonic_ns())
         if given_back:
-            self.given_back += given_back
+            self._given_back += given_back
             log.warning("dead_node_given_back", messages=given_back)
         if not owned and how == _RENEW:
             log.error("lease_had_ended", cause="a frozen process or a long outage", cure="taking a new one")
             return self._renew(client, _TAKE_ANYWAY)
         self.live_nodes = max(1, int(live_nodes))
-        client.hset(self._node_key, mapping=self._describe())
         client.pexpire(self._node_key, self._milliseconds)
         return int(next_due_ms)

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
+from worker import keys
 from worker.bounds import Bounds, find_bounds
 from worker.partitions import Partition, free_name, refusal
 from worker.settings import Settings, WrongSettingError
@@ -29,6 +30,8 @@ _SHARED = 0o1777
 _PLACES = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - the same for every user, unlike TMPDIR
 _FOLDER_NAME = "tiepoint-workers"
 SUFFIX = ".worker"
+DEAD_SUFFIX = ".dead"
+"""Of the file of a dead worker, kept for whoever gives back what it held (:mod:`worker.predecessors`)."""
 PROMISE_OFFSET = 4096
 """Where a worker's file says what is promised of the free memory; before that stands its partition."""
 PROMISE_BYTES = 20
@@ -50,6 +53,8 @@ class Place:
     """The locked file."""
     descriptor: int
     """Of that file. Nobody closes it: the kernel does. Closed in the processes we start."""
+    partition: Partition
+    """What the file says."""
     memory_cgroups: frozenset[str]
     """Keys of the cgroups that limit its memory."""
 
@@ -70,9 +75,12 @@ def take_place(settings: Settings) -> Place:
         settings = _named(settings, running)
         _check(settings, bounds, running)
         path, partition = folder / f"{uuid4().hex}{SUFFIX}", _partition(settings, bounds)
-        descriptor = _locked_file(path, partition)
         return Place(
-            settings=settings, path=path, descriptor=descriptor, memory_cgroups=bounds.memory_cgroups()
+            settings=settings,
+            path=path,
+            descriptor=_locked_file(path, partition),
+            partition=partition,
+            memory_cgroups=bounds.memory_cgroups(),
         )
 
 
@@ -133,6 +141,7 @@ def _partition(settings: Settings, bounds: Bounds) -> Partition:
         memory_bytes=bounds.memory_bytes(settings.memory_bytes),
         cpus=bounds.cpus(settings.cpus),
         cgroups=bounds.cgroups(),
+        incarnation=keys.new_incarnation(settings.name),
     )
 
 
@@ -195,7 +204,7 @@ def _make(folder: Path) -> None:
 
 
 def _running(folder: Path) -> list[Partition]:
-    """Return the workers that run; what dead ones have left is removed, where it is ours to remove."""
+    """Return the workers that run; what dead ones have left is put aside, where it is ours."""
     found = (read_partition(path) for path in sorted(folder.glob(f"*{SUFFIX}")))
     return [worker[0] for worker in found if worker is not None]
 
@@ -203,7 +212,7 @@ def _running(folder: Path) -> list[Partition]:
 def read_partition(path: Path, promise_bytes: int = 0) -> tuple[Partition, bytes] | None:
     """Return a worker's partition, and that much of what it says of its promises; None: it is dead.
 
-    A dead worker's file is removed. Whoever holds the folder meets no file that is not locked yet.
+    A dead worker's file is put aside. Whoever holds the folder meets no file that is not locked yet.
 
     Raises:
         OSError: the file cannot be read.
@@ -215,21 +224,26 @@ def read_partition(path: Path, promise_bytes: int = 0) -> tuple[Partition, bytes
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        partition = _parsed(os.pread(descriptor, PROMISE_OFFSET, 0).rstrip(b"\0"))
+        partition = parsed_partition(descriptor) or _WHOLE_MACHINE
         return partition, os.pread(descriptor, promise_bytes, PROMISE_OFFSET)
     else:
         with suppress(OSError):  # Another user's; it harms nobody.
-            path.unlink()
+            path.rename(path.with_suffix(DEAD_SUFFIX))
         return None
     finally:
         os.close(descriptor)
 
 
-def _parsed(text: bytes) -> Partition:
+def parsed_partition(descriptor: int) -> Partition | None:
+    """Return what a worker's file says of it; None where that is nothing yet, or makes no sense.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     try:
-        return _PARTITION.validate_json(text)
+        return _PARTITION.validate_json(os.pread(descriptor, PROMISE_OFFSET, 0).rstrip(b"\0"))
     except ValidationError:
-        return _WHOLE_MACHINE
+        return None
 
 
 def _locked_file(path: Path, partition: Partition) -> int:

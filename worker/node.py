@@ -45,6 +45,7 @@ class Node:
     def __init__(self, settings: Settings, place: Place | None = None) -> None:
         """``place`` is the worker's on its machine; without it nobody is looked for beside us."""
         self.settings = settings
+        self.place = place
         self.kinds = load_kinds(settings.kind_modules)
         self.limits = find_limits(_PROC_ROOT)
         self.totals = read_totals(_PROC_ROOT, self.limits)

@@ -25,6 +25,8 @@ class Partition:
     cpus: int | None = None
     cgroups: tuple[str, ...] | None = ()
     """Keys of the cgroups that limit it; None: not known, it may be any."""
+    incarnation: str = ""
+    """What its lease is called; what a dead worker held is given back by that. Empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,10 +54,14 @@ class Puller:
         settings = node.settings
         self._folders = {} if settings.single_node else describe_folders(settings)
         self._entry = NodeEntry(node)
-        self.lease = Lease(settings.redis_url, settings.name, settings.lease_seconds, self.describe)
+        self.lease = Lease(
+            settings.redis_url, settings.name, settings.lease_seconds, self.describe, node.place
+        )
         self._bell = Doorbell(self.pull)
         self.settler = Settler(self.lease, on_added=self._settle_soon)
-        self._reception = Reception(Store(settings.store, settings.import_roots), self.settler, receive)
+        self._reception = Reception(
+            Store(settings.store, settings.import_roots), self.settler, receive, self.lease.server_now_ms
+        )
         self._client = plain_client(settings.redis_url)
         registry = ProjectQueue(settings.redis_url)
         sight = None if settings.single_node else Sight(settings.name, registry.nodes, time.monotonic_ns)

@@ -31,7 +31,8 @@ _BROKER_IS_AWAY = (redis.RedisError, OperationalError)
 class Reception:
     """Receives claimed messages; main thread only.
 
-    ``receive`` passes a message to Celery and returns the requests born of it.
+    ``receive`` passes a message to Celery and returns the requests born of it. ``server_now_ms`` is Redis's
+    clock: those of nodes differ.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Reception:
         store: Store,
         settler: Settler,
         receive: Callable[[Any], list[Any]],
+        server_now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._settler = settler
         self._receive = receive
+        self._server_now_ms = server_now_ms
         self._channel = LeaseChannel(self._on_refused)
         self._refused: set[str] = set()
         self.unexpected_errors = 0
@@ -116,10 +119,11 @@ class Reception:
 
     def _is_parked(self, item: ClaimedItem) -> bool:
         """Park a message with a time of arrival in Redis, never in this worker."""
-        delay_ms = _delay_ms(item.eta)
-        if delay_ms > 0:
-            self._settler.add({"tag": item.tag, "action": "park", "attempts": 0, "delay_ms": delay_ms})
-        return delay_ms > 0
+        due_ms = _due_ms(item.eta)
+        is_early = due_ms > self._server_now_ms()
+        if is_early:
+            self._settler.add({"tag": item.tag, "action": "park", "attempts": 0, "due_ms": due_ms})
+        return is_early
 
     def _is_accepted(self, item: ClaimedItem, kind: str) -> bool:
         """Let Celery receive a message; what cannot run is settled as failed."""
@@ -161,8 +165,8 @@ class Reception:
         item.announce_failure(failure)
 
 
-def _delay_ms(eta: str | None) -> int:
-    """Return the milliseconds until a message's time of arrival; 0 = now."""
+def _due_ms(eta: str | None) -> int:
+    """Return a message's time of arrival in milliseconds since 1970; 0 = it has none."""
     if not eta:
         return 0
     try:
@@ -170,4 +174,4 @@ def _delay_ms(eta: str | None) -> int:
     except ValueError:
         return 0  # Run now rather than never.
     due = due if due.tzinfo else due.replace(tzinfo=UTC)
-    return max(0, int((due - datetime.now(UTC)).total_seconds() * 1000))
+    return int(due.timestamp() * 1000)

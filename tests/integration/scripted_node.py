@@ -60,7 +60,7 @@ class ScriptedNode:
         """Renew; return (owned, given back, due, ms to the next due message, live nodes)."""
         names = [keys.LEASES, keys.TICK, keys.DELAYED]
         arguments = (self.incarnation, lease_ms, int(create), keys.INFLIGHT_PREFIX)
-        owned, given_back, due, next_due_ms, nodes = run(self.server, Script.RENEW, names, *arguments)
+        owned, given_back, due, next_due_ms, nodes, _ = run(self.server, Script.RENEW, names, *arguments)
         return owned, given_back, due, next_due_ms, nodes
 
     def expire(self) -> None:
@@ -100,9 +100,9 @@ class ScriptedNode:
         settled, refused, *_ = run(self.server, Script.SETTLE, names, json.dumps(entries), most_dead)
         return settled, refused
 
-    def release(self) -> int:
-        """End the lease; return how many messages went back."""
-        return int(run(self.server, Script.RELEASE, [keys.LEASES, self.inflight], self.incarnation))
+    def release(self, *, lost: int = 0) -> int:
+        """End the lease, as it leaves or as one known to be dead; return how many messages went back."""
+        return int(run(self.server, Script.RELEASE, [keys.LEASES, self.inflight], self.incarnation, lost))
 
 
 def leased_node(server: "redis.Redis", name: str = "one") -> ScriptedNode:

@@ -1,14 +1,14 @@
 -- Renews a lease, gives back what dead nodes held, and returns parked messages that are due.
 -- KEYS: leases, tick, delayed. ARGV: incarnation, lease ms, create, inflight prefix.
 -- create: 0 = must be there; 1 = may be absent, but not beside a live lease of the same name; 2 = may be absent.
--- Returns {owned, messages given back, messages due, ms to the next due one or -1, live nodes}.
+-- Returns {owned, messages given back, messages due, ms to the next due one or -1, live nodes, now in ms}.
 -- owned: 0 = the lease had ended, -1 = refused for its name, and nothing was done.
 local now, lease_ms = now_ms(), tonumber(ARGV[2])
 
 if ARGV[3] == '1' then
   local name = string.match(ARGV[1], '^[^|]*|')
   for _, incarnation in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now, '+inf')) do
-    if incarnation ~= ARGV[1] and string.sub(incarnation, 1, #name) == name then return {-1, 0, 0, -1, 0} end
+    if incarnation ~= ARGV[1] and string.sub(incarnation, 1, #name) == name then return {-1, 0, 0, -1, 0, now} end
   end
 end
 
@@ -38,4 +38,4 @@ for i = #due, 1, -1 do
 end
 local next_due, wait_ms = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'), -1
 if next_due[2] then wait_ms = math.max(0, tonumber(next_due[2]) - now) end
-return {owned, given_back, #due, wait_ms, redis.call('ZCOUNT', KEYS[1], now, '+inf')}
+return {owned, given_back, #due, wait_ms, redis.call('ZCOUNT', KEYS[1], now, '+inf'), now}

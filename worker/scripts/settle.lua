@@ -3,7 +3,7 @@
 -- An entry has a tag and an action:
 --   done | failed | not_ready  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?}
 --   requeue        {attempts, estimate?, last_end?}
---   park           {attempts, delay_ms}
+--   park           {attempts, delay_ms | due_ms (by the server's clock)}
 --   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
 -- A tag that the lease no longer holds is refused: its message was given to somebody else.
 -- Returns {settled, refused, list, list, ...}: the lists that something was pushed to.
@@ -69,7 +69,7 @@ local function give_back(entry, payload)
     redis.call('HINCRBY', PREFIX .. entry.project, 'retried', 1)
   end
   if entry.action == 'park' then
-    redis.call('ZADD', KEYS[2], now_ms() + entry.delay_ms, list_of(entry.tag) .. '\0' .. text)
+    redis.call('ZADD', KEYS[2], entry.due_ms or now_ms() + entry.delay_ms, list_of(entry.tag) .. '\0' .. text)
   else
     redis.call('RPUSH', list_of(entry.tag), text)
     pushed_to[list_of(entry.tag)] = true
