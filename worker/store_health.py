@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from governor.wording import in_binary_units
 from tasks.errors import StoreError
 from tasks.store.identity import SameStore, identity_of
 from tasks.store.probe import StoreFault, fault_behind, find_fault, free_bytes
+from worker.claimed_item import ClaimedItem
 from worker.logs import get_logger
+from worker.settle import settlement
 
 log = get_logger(__name__)
 
@@ -26,10 +29,17 @@ _FIRST_PROBE_SECONDS = 1.0
 _MOST_SECONDS = 30.0
 _SILENT_AFTER_NS = 5 * 10**9
 _MORE_ROOM_BYTES = 2**20
+_PARKED_MS = 1_000
+"""By then the node that has met the fault claims nothing; another, whose store is well, may take the item."""
 
 
 class StoreAwayError(Exception):
     """The store as a whole cannot be used from this node now; the text says why."""
+
+
+def until_it_is_back(item: ClaimedItem) -> dict[str, Any]:
+    """Return the settlement of an item that could not be worked on for want of the store: nothing counts."""
+    return {**settlement(item, "park"), "attempts": 0, "delay_ms": _PARKED_MS}
 
 
 def _in_a_thread(run: Callable[[], None]) -> None:
