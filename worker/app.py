@@ -5,15 +5,18 @@ worker.app worker``. Does not cover how jobs are pulled (:mod:`worker.consumer`)
 """
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
 from kombu import Exchange, Queue
 
 from tasks.catalog import load_kinds
+from tasks.kind import Kind
 from worker.consumer import GovernedConsumer, PullStep
 from worker.place import PlaceStep
-from worker.settings import Settings, WrongSettingError
+from worker.settings import PREFIX, Settings, WrongSettingError
+from worker.time_limits import of_kind
 
 
 def create_app(settings: Settings) -> Celery:
@@ -44,11 +47,20 @@ def create_app(settings: Settings) -> Celery:
         broker_transport_options={"socket_timeout": 30, "health_check_interval": 10},
         tiepoint_settings=settings,
     )
-    for name in kinds:
-        app.task(name=name, bind=False)(_make_body(name))
+    _check_time_limits(settings, kinds)
+    for name, kind in kinds.items():
+        limit = of_kind(kind, settings.time_limits)
+        seconds = {"soft_time_limit": limit.soft_seconds, "time_limit": limit.hard_seconds}
+        app.task(name=name, bind=False, **seconds)(_make_body(name))
     app.steps["worker"].add(PlaceStep)
     app.steps["consumer"].add(PullStep)
     return app
+
+
+def _check_time_limits(settings: Settings, kinds: Mapping[str, Kind]) -> None:
+    unknown = sorted(settings.time_limits.keys() - kinds.keys())
+    if unknown:
+        raise WrongSettingError(f"{PREFIX}TIME_LIMITS: there is no kind {', '.join(unknown)}")
 
 
 def _make_body(name: str) -> Any:
@@ -58,12 +70,12 @@ def _make_body(name: str) -> Any:
     return run_in_a_governed_worker
 
 
-def _settings_or_exit() -> Settings:
+def _app_or_exit() -> Celery:
     """Read the settings; plain ``celery -A`` has nobody else to say in one sentence what is wrong."""
     try:
-        return Settings.checked()
+        return create_app(Settings.checked())
     except WrongSettingError as error:
         sys.exit(f"error: {error}")
 
 
-app = create_app(_settings_or_exit())
+app = _app_or_exit()

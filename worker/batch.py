@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from celery.exceptions import SoftTimeLimitExceeded
 from pydantic import ValidationError
 
 from tasks.allocation_failures import is_allocation_failure
@@ -18,12 +19,15 @@ from tasks.opencl import switch_off
 from tasks.store import Store
 from tasks.store.identity import SameStore
 from tasks.store.probe import fault_behind
+from worker import time_limits
 from worker.deaths import Ending
 from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest
 from worker.logs import get_logger
 from worker.memory_meter import MemoryMeter, private_bytes
+from worker.process_tree import has_children
 from worker.quarantine import record_failure
+from worker.soft_limit import SoftLimit
 
 log = get_logger(__name__)
 
@@ -39,26 +43,38 @@ class BatchRunner:
         self._same_store = SameStore(store.root)
         self._meter = meter or MemoryMeter()
         self._warm: set[str] = set()
+        self._soft_limit = SoftLimit()
+        self._was_interrupted = False
+        """At any point of its code: what it holds may be in disorder."""
         # ORB alone would load every OpenCL driver that is installed.
         switch_off()
 
-    def run(self, request: BatchRequest, emit: Emit) -> BatchReport:
-        """Run a batch, emitting each item's outcome as it is there."""
+    def listen(self) -> None:
+        """Heed the main process's signal that an item takes too long."""
+        self._soft_limit.listen()
+
+    def run(
+        self, request: BatchRequest, emit: Emit, on_warm: Callable[[], None] = lambda: None
+    ) -> BatchReport:
+        """Run a batch, emitting each item's outcome as it is there.
+
+        ``on_warm`` is called where this child has just loaded what the kind needs.
+        """
         kind = self._kinds[request.kind]
-        self._warm_up(kind)
+        if kind.name not in self._warm:
+            self._warm_up(kind)
+            on_warm()
         self._meter.start()
         recorded_items = self._run_items(kind, request, emit)
         peak_bytes = self._meter.peak_bytes()
         if peak_bytes or self._meter.retains_too_much():
             self._meter.trim()
-        return BatchReport(
-            peak_bytes=peak_bytes, recorded_items=recorded_items, retire=self._meter.retains_too_much()
-        )
+        # What a job has started holds memory that nothing is reserved for any more.
+        retire = self._meter.retains_too_much() or self._was_interrupted or has_children()
+        return BatchReport(peak_bytes=peak_bytes, recorded_items=recorded_items, retire=retire)
 
     def _warm_up(self, kind: Kind) -> None:
         """Load what the kind needs once, so that the baseline includes it."""
-        if kind.name in self._warm:
-            return
         before_bytes = private_bytes()
         kind.warm_up()
         self._meter.grow_baseline(before_bytes)
@@ -85,7 +101,10 @@ class BatchRunner:
         cause: Exception = RuntimeError("it ended without an outcome for this item")
         try:
             self._same_store.check(request.store_id)
-            for outcome in kind.run(payloads, request.grant, self._store):
+            outcomes = self._soft_limit.watched(
+                lambda: kind.run(payloads, request.grant, self._store), request.soft_seconds
+            )
+            for outcome in outcomes:
                 # What was read or written in the folder that an unmounted store leaves counts for nothing.
                 self._same_store.check(request.store_id)
                 # Published first: an outcome that cannot be is the fault of its own item.
@@ -96,9 +115,22 @@ class BatchRunner:
             cause = self._store_gone(request) or error
             if not isinstance(cause, StoreError) and not is_allocation_failure(error):
                 log.exception("job_raised", kind=kind.name)
-        if unfinished:
+        if isinstance(cause, SoftTimeLimitExceeded):
+            self._end_at_the_limit(request, list(unfinished)[: kind.window(request.grant)], emit)
+        elif unfinished:
             self._blame(request, unfinished[0], cause, emit)
         return recorded_items
+
+    def _end_at_the_limit(self, request: BatchRequest, at_work: list[int], emit: Emit) -> None:
+        """Fail the item that took too long; where it is one of several, each is tried alone."""
+        self._was_interrupted = True
+        cause = time_limits.cause(time_limits.Overrun.SOFT, request.soft_seconds)
+        for index in at_work:
+            if len(at_work) == 1:
+                failure = time_limits.failure(_name(request, index), cause)
+                self._publish(request, index, Failed(failure=failure), emit)
+            else:
+                emit(index, {"action": "suspect", "ending": Ending.TIME_LIMIT, "cause": cause})
 
     def _blame(self, request: BatchRequest, index: int, cause: Exception, emit: Emit) -> None:
         """Tell what an error makes of the item that the callback was at."""

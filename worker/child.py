@@ -1,7 +1,7 @@
 """Serves batches in a pool child until its socket closes.
 
-A child owns no Redis connection, leads its own process group (so that its
-whole tree can be killed), dies with its parent and is the first that the
+A child owns no Redis connection, keeps what its jobs start below itself (so that
+its whole tree can be killed), dies with its parent and is the first that the
 kernel's OOM killer takes.
 """
 
@@ -18,6 +18,7 @@ from worker.batch import BatchRunner
 from worker.frames import BatchReport, BatchRequest, encode
 from worker.memory_meter import MemoryMeter
 from worker.process import Note, die_with_parent, volunteer_for_the_oom_killer
+from worker.process_tree import adopt_orphans
 from worker.settings import Settings
 
 
@@ -29,10 +30,11 @@ def serve(channel: socket.socket, settings: Settings, parent_pid: int, start: No
     _settle_in(parent_pid)
     kinds, store = load_kinds(settings.kind_modules), Store(settings.store, settings.import_roots)
     runner = BatchRunner(kinds, store, MemoryMeter(start.write))
+    runner.listen()
     for line in channel.makefile("rb"):
         request = BatchRequest.from_line(line)
         answer = Answer(channel.sendall, request)
-        answer.report(runner.run(request, answer.outcome))
+        answer.report(runner.run(request, answer.outcome, answer.warm))
 
 
 class Answer:
@@ -47,6 +49,10 @@ class Answer:
         self._batch_id = request.batch_id
         self._open = len(request.payloads)
         self._held = b""
+
+    def warm(self) -> None:
+        """Tell that the time of the first item begins."""
+        self._send(encode({"batch_id": self._batch_id, "is_warm": True}))
 
     def outcome(self, index: int, outcome: dict[str, Any]) -> None:
         """Send the outcome of one item; hold the last."""
@@ -65,6 +71,7 @@ class Answer:
 def _settle_in(parent_pid: int) -> None:
     os.setpgid(0, 0)
     die_with_parent(parent_pid)
+    adopt_orphans()
     volunteer_for_the_oom_killer()
     # The terminal's Ctrl-C is for the main process, which ends the children itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -22,6 +22,7 @@ from worker.deaths import LastEnd
 from worker.envelope import read_call, read_message
 from worker.estimates import admitted_estimate
 from worker.frames import Place
+from worker.time_limits import is_header
 
 _LONGEST_ARGUMENTS = 256
 _LONGEST_CAUSE = 1000
@@ -141,6 +142,8 @@ def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
     _check_optional(headers, "shadow", str)
     _check_optional(headers, "eta", str)
     _check_optional(properties, "delivery_info", dict)
+    if not is_header(headers.get("timelimit")):
+        raise ValueError("timelimit is not [hard seconds, soft seconds]")
     properties["delivery_tag"] = claimed.tag
     for name in ("argsrepr", "kwargsrepr"):
         headers[name] = _beginning(str(headers.get(name) or ""), _LONGEST_ARGUMENTS)

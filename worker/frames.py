@@ -1,7 +1,7 @@
 """Holds the frames between the main process and a child: one JSON object per line.
 
-Main to child: a batch request. Child to main: an outcome per item as it is
-published, then a report of the whole batch.
+Main to child: a batch request. Child to main: once it has loaded what a kind needs,
+that it is warm; an outcome per item as it is published; a report of the whole batch.
 """
 
 import json
@@ -40,6 +40,8 @@ class BatchRequest:
     grant: Grant
     store_id: str = ""
     """What the store calls itself that the batch is for; "" = not known."""
+    soft_seconds: float | None = None
+    """The least soft time limit of its items; None = none has one."""
 
     def to_line(self) -> bytes:
         """Encode as one line."""
@@ -52,6 +54,7 @@ class BatchRequest:
                 "places": [_fields_of(place) if place else None for place in self.places],
                 "grant": _fields_of(self.grant),
                 "store_id": self.store_id,
+                "soft_seconds": self.soft_seconds,
             }
         )
 
@@ -74,7 +77,7 @@ class BatchReport:
     recorded_items: int
     """Sum over the outcomes; 0 for a batch that found everything done."""
     retire: bool
-    """The child keeps too much memory: the reservation ends when it is gone."""
+    """The child keeps memory or processes, or was interrupted: the reservation ends when it is gone."""
 
 
 def _fields_of(value: Place | Grant) -> dict[str, Any]:

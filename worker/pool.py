@@ -8,68 +8,30 @@ a batch's outcome means (:mod:`worker.running_batch`).
 
 import select
 import signal
-import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from celery.concurrency.base import BasePool
 from celery.exceptions import WorkerTerminate
 
 from worker.deaths import Death, Ending
-from worker.frames import BatchReport, BatchRequest, LineBuffer
+from worker.frames import BatchReport
 from worker.logs import get_logger
-from worker.memory_kills import EndedChild, KillCounts, MemoryKills
+from worker.memory_kills import MemoryKills
 from worker.node import node_of
+from worker.pool_child import PoolBatch, PoolChild
+from worker.soft_limit import SIGNAL as SOFT_LIMIT_SIGNAL
 from worker.spawner_link import SpawnerError, SpawnerLink, received
+from worker.time_limits import TICK_SECONDS, Overrun, Ticks, cause
 
 log = get_logger(__name__)
 
 _MAX_SPAWNER_FAILURES = 3
-_WITH_THE_SPAWNER = Death(ending=Ending.KILLED, cause="killed with the process that started it")
-
-
-class PoolBatch(Protocol):
-    """What the pool tells the owner of a batch; all calls come from the main thread."""
-
-    request: BatchRequest
-
-    def on_started(self, pid: int) -> None:
-        """Tell that a child has the batch."""
-
-    def on_outcome(self, index: int, outcome: dict[str, Any]) -> None:
-        """Tell that one item is through."""
-
-    def on_report(self, report: BatchReport) -> None:
-        """Tell that the callback is through; nothing more comes unless the child is retired."""
-
-    def on_child_gone(self, death: Death, *, on_request: bool) -> None:
-        """Tell that the child of this batch is dead and reaped; ``on_request``: we had it killed."""
-
-    def on_abandoned(self) -> None:
-        """Tell that the node ends with the batch unfinished; its messages go back with the lease."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Child:
-    serial: int
-    channel: socket.socket
-    kills_before: KillCounts
-    """The kernel's counts of memory kills when it was given its last batch."""
-    pid: int | None = None
-    batch: PoolBatch | None = None
-    is_retiring: bool = False
-    """Gets no further batch: it is being replaced, or has closed its channel."""
-    is_killed_on_request: bool = False
-    kinds: set[str] = field(default_factory=set)
-    """It has been given batches of these, and so has loaded what they need."""
-    frames: LineBuffer = field(default_factory=LineBuffer)
-
-    @property
-    def is_idle(self) -> bool:
-        return self.batch is None and not self.is_retiring
+_WITH_THE_SPAWNER = Death(ending=Ending.SPAWNER_LOST, cause="killed with the process that started it")
 
 
 class GovernedPool(BasePool):
@@ -78,13 +40,14 @@ class GovernedPool(BasePool):
     def __init__(self, limit: int | None = None, *, app: Any = None, **options: Any) -> None:
         self._node = node_of(app)
         super().__init__(min(limit or sys.maxsize, self._node.cpu_budget_threads), app=app, **options)
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, PoolChild] = {}
         self._waiting: deque[PoolBatch] = deque()
         self._serial = 0
         self._hub: Any = None
         self._spawner: SpawnerLink | None = None
         self._spawner_failures = 0
         self._is_stopping = False
+        self._ticks = Ticks(time.monotonic_ns())
         self._kills = MemoryKills.within(self._node.limits)
         self._node.held_memory.child_pids = self._pids
         self._node.held_memory.idle_pids = self._idle_pids
@@ -103,6 +66,7 @@ class GovernedPool(BasePool):
     def register_with_event_loop(self, hub: Any) -> None:
         """Read from the spawner and the children in Celery's event loop."""
         self._hub = hub
+        hub.call_repeatedly(TICK_SECONDS, self._on_tick)
         if self._spawner is not None:
             hub.add_reader(self._spawner.fileno(), self._on_spawner)
         for child in self._children.values():
@@ -200,7 +164,7 @@ class GovernedPool(BasePool):
             child, pid = min(idle, key=lambda one: (kind not in one[0].kinds, len(one[0].kinds)))
             self._give(child, pid, self._waiting.popleft())
 
-    def _give(self, child: _Child, pid: int, batch: PoolBatch) -> None:
+    def _give(self, child: PoolChild, pid: int, batch: PoolBatch) -> None:
         kills_before = self._kills.counts()  # It may be killed as soon as it has the batch.
         try:
             child.channel.sendall(batch.request.to_line())
@@ -209,12 +173,10 @@ class GovernedPool(BasePool):
             child.is_retiring = True
             self._waiting.appendleft(batch)
             return
-        child.batch = batch
-        child.kinds.add(batch.request.kind)
-        child.kills_before = kills_before
+        child.take(batch, kills_before)
         batch.on_started(pid)
 
-    def _on_channel(self, child: _Child) -> None:
+    def _on_channel(self, child: PoolChild) -> None:
         data = received(child.channel)
         if data is None:
             return
@@ -225,20 +187,49 @@ class GovernedPool(BasePool):
         for frame in child.frames.feed(data):
             self._on_frame(child, frame)
 
-    def _on_frame(self, child: _Child, frame: dict[str, Any]) -> None:
+    def _on_frame(self, child: PoolChild, frame: dict[str, Any]) -> None:
         batch = child.batch
         if batch is None or frame["batch_id"] != batch.request.batch_id:
             return
+        if "is_warm" in frame:
+            child.start_item()
+            return
         if "outcome" in frame:
             batch.on_outcome(frame["index"], frame["outcome"])
+            child.start_item()
             return
         report = BatchReport(**frame["report"])
         if not report.retire:
-            child.batch = None
+            child.finish()
         batch.on_report(report)
         if report.retire:
             self._retire(child)
         self._assign()
+
+    # -- Time limits ------------------------------------------------------------------
+
+    def _on_tick(self) -> None:
+        """Look at the clock of whatever is at work, and at who lives on though told to end."""
+        now_ns = time.monotonic_ns()
+        pause_ns = self._ticks.pause_ns(now_ns)
+        for child in self._children.values():
+            if child.is_deaf:
+                self._kill(child, signal.SIGKILL)
+            elif child.clock is not None and not child.is_killed_on_request:
+                child.clock.excuse(pause_ns, now_ns)
+                self._enforce_limit(child, child.clock.overrun(now_ns))
+
+    def _enforce_limit(self, child: PoolChild, overrun: Overrun | None) -> None:
+        if overrun is None or child.clock is None or child.pid is None:
+            return
+        limit = child.clock.limit
+        if overrun is Overrun.SOFT and self._spawner is not None:
+            log.warning("soft_time_limit", pid=child.pid, seconds=limit.soft_seconds)
+            self._spawner.kill(child.pid, SOFT_LIMIT_SIGNAL, alone=True)
+        elif overrun is Overrun.HARD:
+            log.warning("hard_time_limit", pid=child.pid, seconds=limit.hard_seconds)
+            child.over_limit = Death(ending=Ending.TIME_LIMIT, cause=cause(overrun, limit.hard_seconds))
+            self._retire(child)
 
     # -- Children ---------------------------------------------------------------------
 
@@ -246,7 +237,7 @@ class GovernedPool(BasePool):
         """Start children until there are as many as the limit says."""
         while self._spawner is not None and not self._is_stopping and len(self._children) < self.limit:
             self._serial += 1
-            child = _Child(
+            child = PoolChild(
                 serial=self._serial,
                 channel=self._spawner.spawn(self._serial),
                 kills_before=self._kills.counts(),
@@ -255,12 +246,12 @@ class GovernedPool(BasePool):
             if self._hub is not None:
                 self._hub.add_reader(child.channel.fileno(), self._on_channel, child)
 
-    def _retire(self, child: _Child) -> None:
+    def _retire(self, child: PoolChild) -> None:
         child.is_retiring = True
         self._kill(child, signal.SIGKILL)
 
-    def _kill(self, child: _Child, signum: int | None) -> None:
-        child.is_killed_on_request = True
+    def _kill(self, child: PoolChild, signum: int | None) -> None:
+        child.told_to_end_ns = child.told_to_end_ns or time.monotonic_ns()
         if self._spawner is not None and child.pid is not None:
             self._spawner.kill(child.pid, signum or signal.SIGTERM)
 
@@ -290,24 +281,29 @@ class GovernedPool(BasePool):
         for child, _ in ended:
             child.is_retiring = True
             self._drain(child)
-        deaths = self._kills.judge([_ended(child, frame) for child, frame in ended])
+        deaths = self._kills.judge([child.end_of(frame) for child, frame in ended])
         for (child, _), death in zip(ended, deaths, strict=True):
             self._remove(child, death)
         self._fill()
 
-    def _drain(self, child: _Child) -> None:
+    def _drain(self, child: PoolChild) -> None:
         """Take what the child had still sent: those items are done, not suspects."""
         while data := received(child.channel):
             for frame in child.frames.feed(data):
                 self._on_frame(child, frame)
 
-    def _remove(self, child: _Child, death: Death) -> None:
+    def _remove(self, child: PoolChild, death: Death) -> None:
         self._stop_reading(child.channel.fileno())
         child.channel.close()
         del self._children[child.serial]
         if not child.is_killed_on_request:
             log.warning("child_ended", pid=child.pid, cause=death.cause, peak_bytes=death.peak_bytes)
-        if child.batch is not None:
+        if child.batch is None:
+            return
+        if child.over_limit is not None:
+            over_limit = replace(child.over_limit, peak_bytes=death.peak_bytes)
+            child.batch.on_child_gone(over_limit, on_request=False)
+        else:
             child.batch.on_child_gone(death, on_request=child.is_killed_on_request)
 
     def _replace_spawner(self) -> None:
@@ -346,21 +342,10 @@ class GovernedPool(BasePool):
             for child in self._children.values()
             if child.batch and not child.is_retiring
         }
-        readable, _, _ = select.select([spawner.fileno(), *channels], [], [])
+        readable, _, _ = select.select([spawner.fileno(), *channels], [], [], TICK_SECONDS)
+        self._on_tick()
         for fd in readable:
             if fd in channels:
                 self._on_channel(channels[fd])
             else:
                 self._on_spawner()
-
-
-def _ended(child: _Child, frame: dict[str, Any]) -> EndedChild:
-    """Return what is known of a dead child; its peak is of the batch that it had, if any."""
-    batch = child.batch
-    return EndedChild(
-        status=frame["status"],
-        is_unasked=not child.is_killed_on_request,
-        before=child.kills_before,
-        reserved_bytes=0 if batch is None else batch.request.grant.memory_bytes,
-        peak_bytes=None if batch is None else frame["peak_bytes"],
-    )

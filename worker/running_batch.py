@@ -8,15 +8,15 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from governor.governor import Governor
 from governor.ledger import Reservation
 from governor.model import Estimate
 from tasks.errors import Failure, Reason
-from tasks.kind import Kind
-from worker import refusals
+from tasks.kind import Kind, TimeLimit
+from worker import refusals, time_limits
 from worker.claimed_item import ClaimedItem
 from worker.deaths import Death, Ending, LastEnd
 from worker.estimates import share_of_peak, with_more_memory
@@ -68,8 +68,10 @@ class RunningBatch:
             payloads=tuple(item.payload for item in items),
             places=tuple(item.place for item in items),
             grant=reservation.grant,
+            soft_seconds=time_limits.least_soft_seconds(item.request for item in items),
         )
         self._kind = kind
+        self._time_limit = TimeLimit()
         self._reservation = reservation
         self._services = services
         self._settler = services.settler
@@ -81,6 +83,13 @@ class RunningBatch:
     def open_tags(self) -> set[str]:
         """Return the tags of the messages that are not settled yet."""
         return {item.tag for item in self._open.values()}
+
+    def time_limit(self) -> TimeLimit:
+        """Return what the items that are worked on now may take; once all are through, what the last had."""
+        at_work = tuple(islice(self._open.values(), self._kind.window(self.request.grant)))
+        if at_work:
+            self._time_limit = time_limits.widest(time_limits.limit_of(item.request) for item in at_work)
+        return self._time_limit
 
     # -- What the pool tells ----------------------------------------------------------
 
@@ -138,6 +147,8 @@ class RunningBatch:
             item = self._open.pop(index)
             if item.is_cancelled:
                 self._cancel(item)
+            elif position < window and suspects == 1 and death.ending is Ending.TIME_LIMIT:
+                self._end_at_the_limit(item, death)
             elif position < window:
                 self._suspect(item, death, suspects)
             else:
@@ -250,13 +261,7 @@ class RunningBatch:
 
         ``suspects`` of the batch were worked on at a time, and share its peak.
         """
-        item.last_end = LastEnd(
-            ending=death.ending,
-            node=self._services.node,
-            reserved_bytes=self.request.grant.memory_bytes,
-            peak_bytes=death.peak_bytes,
-        )
-        item.attempts += 1
+        self._note_end(item, death)
         if item.attempts < MAX_ATTEMPTS:
             log.warning("suspect_given_back", kind=self._kind.name, item=item.name, cause=death.cause)
             estimate = self._larger_estimate(item, death, suspects) if death.ending.is_for_memory else None
@@ -268,6 +273,22 @@ class RunningBatch:
             cause=f"{MAX_ATTEMPTS} attempts ended without a result; the last: {death.cause}",
             cure=_MORE_MEMORY if death.ending.is_for_memory else _LOOK_AT_THE_LOG,
         )
+
+    def _end_at_the_limit(self, item: ClaimedItem, death: Death) -> None:
+        """Fail an item that hung alone, at once: each further attempt would take as long again."""
+        self._note_end(item, death)
+        failure = time_limits.failure(item.name, death.cause)
+        self._give_up(item, failure.reason, cause=failure.cause, cure=failure.cure)
+
+    def _note_end(self, item: ClaimedItem, death: Death) -> None:
+        """Count an attempt that ended without a result."""
+        item.last_end = LastEnd(
+            ending=death.ending,
+            node=self._services.node,
+            reserved_bytes=self.request.grant.memory_bytes,
+            peak_bytes=death.peak_bytes,
+        )
+        item.attempts += 1
 
     def _larger_estimate(self, item: ClaimedItem, death: Death, suspects: int) -> str:
         """Return what an item whose memory ran out is tried again with, alone."""

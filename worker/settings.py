@@ -9,6 +9,7 @@ import json
 import os
 import re
 import socket
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
@@ -95,6 +96,8 @@ class Settings(CheckedSettings):
     """No other node will come: an item too large for this one fails instead of waiting."""
     kind_modules: tuple[str, ...] = ()
     """Modules whose ``KINDS`` join the catalogue (the public hook for own kinds)."""
+    time_limits: dict[str, tuple[float, float]] = Field(default={})
+    """How long one item of a kind may be at work, soft and hard, in seconds; kinds not named have their own."""
     lock_folder: Path | None = None
     """Where the workers of this machine find each other; None is what :mod:`worker.machine` says."""
 
@@ -109,6 +112,14 @@ class Settings(CheckedSettings):
                 "in a password write # as %23, / as %2F, ? as %3F, @ as %40, % as %25"
             )
         return url
+
+    @field_validator("time_limits")
+    @classmethod
+    def _soft_before_hard(cls, limits: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        wrong = sorted(kind for kind, (soft, hard) in limits.items() if not 0 < soft <= hard < inf)
+        if wrong:
+            raise ValueError(f"of {', '.join(wrong)}: first the soft limit, then the hard one, above 0")
+        return limits
 
     @property
     def is_named(self) -> bool:

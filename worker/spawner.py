@@ -3,7 +3,8 @@
 The main process has threads and connections, and must not fork; this one has
 imported the kinds' libraries (so a new child is there in milliseconds and
 shares their pages) and never runs them. It reports each child's end with its
-wait status and its peak memory. Started by :mod:`worker.pool`; ends with its control socket.
+wait status and its peak memory, once all that the child had started is gone too.
+Started by :mod:`worker.pool`; ends with its control socket.
 """
 
 import os
@@ -19,9 +20,13 @@ from tasks.catalog import load_kinds
 from worker.child import serve
 from worker.frames import LineBuffer, encode
 from worker.process import Note, die_with_parent
+from worker.process_tree import adopt_orphans, children, end_children, kill_all
 from worker.settings import Settings
 
 _MAX_FDS = 64
+_LOOK_AGAIN_SECONDS = 0.1
+"""While something that a dead child has left is about to end."""
+_END_WITHIN_SECONDS = 4.0
 _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
@@ -34,6 +39,8 @@ class Spawner:
         self._requests = LineBuffer()
         self._children: dict[int, Note] = {}
         """By process id; each child notes the resident bytes with which its batch starts."""
+        self._ended: dict[int, dict[str, object]] = {}
+        """What to report of children that are dead, once what they have left behind is gone."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -43,22 +50,25 @@ class Spawner:
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def run(self) -> None:
-        """Serve until the main process closes the control socket or ends; then end all groups of children."""
+        """Serve until the main process closes the control socket or ends; then end all that is below."""
         try:
             self._serve()
         finally:
             for pid in self._children:
                 with suppress(OSError):
                     os.killpg(pid, signal.SIGKILL)
+            end_children(within_seconds=_END_WITHIN_SECONDS)
 
     def _on_sigterm(self, *_: object) -> None:
         self._is_ending = True  # No exception: a child that was just forked would raise it, too.
 
     def _serve(self) -> None:
         while not self._is_ending:
-            readable, _, _ = select.select([self._control.fileno(), self._wake_read], [], [])
+            wait_seconds = _LOOK_AGAIN_SECONDS if self._ended else None
+            readable, _, _ = select.select([self._control.fileno(), self._wake_read], [], [], wait_seconds)
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
+            if self._wake_read in readable or self._ended:
                 self._report_ended_children()
             if self._control.fileno() in readable and not self._serve_requests():
                 return
@@ -72,7 +82,8 @@ class Spawner:
                 self._spawn(request["spawn"], socket.socket(fileno=fds.pop(0)))
             elif request["kill"] in self._children:
                 # Only the parent may do this: until it has waited, the pid is not reused.
-                os.killpg(request["kill"], request["signal"])
+                send = os.kill if request["alone"] else os.killpg
+                send(request["kill"], request["signal"])
         return True
 
     def _spawn(self, serial: int, channel: socket.socket) -> None:
@@ -105,17 +116,30 @@ class Spawner:
             os._exit(status)
 
     def _report_ended_children(self) -> None:
-        for pid in tuple(self._children):
-            ended, status, usage = os.wait4(pid, os.WNOHANG)
-            if ended:
-                # What it has started holds memory as well. As long as any of that lives,
-                # the number of the group is not given anew.
+        """Report who has ended; the memory of what they had started is theirs, so that ends first."""
+        while (ended := _wait_for_any()) is not None:
+            pid, status, resident_bytes = ended
+            if pid in self._children:
+                # As long as any of its group lives, the group's number is not given anew.
                 with suppress(OSError):
                     os.killpg(pid, signal.SIGKILL)
                 start = self._children.pop(pid)
-                peak_bytes = _peak_bytes(usage.ru_maxrss * _MAXRSS_UNIT_BYTES, start.read())
+                peak_bytes = _peak_bytes(resident_bytes, start.read())
                 start.close()
-                self._control.sendall(encode({"ended": pid, "status": status, "peak_bytes": peak_bytes}))
+                self._ended[pid] = {"ended": pid, "status": status, "peak_bytes": peak_bytes}
+        # Whatever else is our child was handed down by a dead one: the living keep their own.
+        if self._ended and not kill_all(children().difference(self._children)):
+            self._control.sendall(b"".join(encode(report) for report in self._ended.values()))
+            self._ended.clear()
+
+
+def _wait_for_any() -> tuple[int, int, int] | None:
+    """Return process id, wait status and most resident bytes of a child that has ended; None: no more."""
+    try:
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status, usage.ru_maxrss * _MAXRSS_UNIT_BYTES) if pid else None
 
 
 def _peak_bytes(resident_bytes: int, start_bytes: int) -> int | None:
@@ -131,6 +155,7 @@ def main(control_fd: int, parent_pid: int) -> None:
     """Run the spawner on an inherited socket."""
     # Not SIGKILL: what children have started is ended here; their own death signal is for them alone.
     die_with_parent(parent_pid, signal.SIGTERM)
+    adopt_orphans()
     settings = Settings()
     load_kinds(settings.kind_modules)
     control = socket.socket(fileno=control_fd)

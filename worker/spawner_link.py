@@ -9,14 +9,17 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from worker.frames import LineBuffer, encode
+from worker.process_tree import adopt_orphans, children, end_children
 
 READ_BYTES = 1 << 16
 _READY_SECONDS = 300.0
+_END_WITHIN_SECONDS = 6.0
+"""The spawner gives what is below it a shorter time."""
 _GONE_SECONDS = 5.0
 
 
@@ -36,9 +39,7 @@ class SpawnerLink:
         self._frames = LineBuffer()
         command = [sys.executable, "-P", "-m", "worker.spawner", str(theirs.fileno()), str(os.getpid())]
         # Started from the main thread: the children's death signal hangs on it.
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], start_new_session=True, env=dict(environment)
-        )
+        self._process = _SpawnerProcess(command, theirs.fileno(), environment)
         theirs.close()
 
     def fileno(self) -> int:
@@ -63,10 +64,13 @@ class SpawnerLink:
         theirs.close()
         return ours
 
-    def kill(self, pid: int, signum: int) -> None:
-        """Ask for a signal to a child and all it has started."""
+    def kill(self, pid: int, signum: int, *, alone: bool = False) -> None:
+        """Ask for a signal to a child and its process group, or to the child alone.
+
+        Once it is dead, whatever else it has started is killed.
+        """
         with suppress(OSError):
-            self._control.sendall(encode({"kill": pid, "signal": int(signum)}))
+            self._control.sendall(encode({"kill": pid, "signal": int(signum), "alone": alone}))
 
     def receive(self) -> list[dict[str, Any]] | None:
         """Return the frames that are there; None when the spawner has ended."""
@@ -83,6 +87,26 @@ class SpawnerLink:
         for fd in watches:
             select.select([fd], [], [], _GONE_SECONDS)
             os.close(fd)
+
+
+class _SpawnerProcess:
+    """The process, and what falls to us if it is killed."""
+
+    def __init__(self, command: Sequence[str], control_fd: int, environment: Mapping[str, str]) -> None:
+        adopt_orphans()
+        self._not_its_own = children()
+        self._process = subprocess.Popen(
+            command, pass_fds=[control_fd], start_new_session=True, env=dict(environment)
+        )
+
+    def wait(self) -> None:
+        """Wait for its end, which it is helped to if need be; end what it has left."""
+        try:
+            self._process.wait(_END_WITHIN_SECONDS)
+        except subprocess.TimeoutExpired:  # It was stopped, or waits for a dead disk.
+            self._process.kill()
+            self._process.wait()
+        end_children(self._not_its_own, within_seconds=_GONE_SECONDS)
 
 
 def _watch(pid: int) -> int | None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 from governor.model import Estimate, Grant
@@ -69,6 +70,10 @@ def a_head(**changes: Any) -> Head:
 
 class FakeRequest:
     """What a batch needs of Celery's request; remembers what it was told."""
+
+    time_limits: tuple[float | None, float | None] = (None, None)
+    """Hard and soft, as its sender said."""
+    task = SimpleNamespace(time_limit=90.0, soft_time_limit=60.0)
 
     def __init__(self, job_id: str, kwargs: dict[str, Any]) -> None:
         self.id = job_id
