@@ -17,6 +17,10 @@ DELAYED = PREFIX + "delayed"
 """zset: ``<list> NUL <payload>`` -> due time in server milliseconds (ETA, back-off)."""
 DEAD = PREFIX + "dead"
 """list, newest first, bounded: JSON reports of failed jobs."""
+DEAD_MESSAGES = PREFIX + "dead-messages"
+"""hash: serial of a report -> ``<list> NUL <payload>`` of a job that ``tiepoint retry`` can put back."""
+TOTALS = PREFIX + "totals"
+"""hash: how many jobs have left the queues, and how, since the server was empty."""
 INFLIGHT_PREFIX = PREFIX + "inflight:"
 """hash per incarnation: tag -> payload of a claimed message."""
 LARGE_PREFIX = PREFIX + "large:"
@@ -35,6 +39,8 @@ PRIORITY_STEPS = (0, 3, 6, 9)
 _SEPARATOR = "\x06\x16"
 
 MAX_DEAD_JOBS = 10_000
+MAX_DEAD_BYTES = 32 * 1024 * 1024
+"""Of the messages that are kept with their reports."""
 MAX_PAYLOAD_BYTES = 64 * 1024
 MAX_CLAIM_BYTES = 1024 * 1024
 """A claim stops here: a larger reply would hold up Redis for milliseconds."""

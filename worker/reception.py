@@ -19,6 +19,7 @@ from tasks.store import Store
 from worker import quarantine, refusals
 from worker.claim import Claimed
 from worker.claimed_item import ClaimedItem, LeaseChannel, read_item, unread_item
+from worker.dead_jobs import DeadEnding
 from worker.logs import get_logger
 from worker.settle import Settler, failed_entry
 
@@ -151,17 +152,18 @@ class Reception:
         """Fail a job that too many nodes were lost with: it may be what kills them."""
         if item.lost < MAX_LOST_NODES:
             return False
-        self._fail(item, kind, refusals.too_many_lost_nodes(item.name, item.lost))
+        failure = refusals.too_many_lost_nodes(item.name, item.lost)
+        self._fail(item, kind, failure, DeadEnding.LOST_NODE)
         return True
 
     def _on_refused(self, tag: str) -> None:
         """Celery does not know the task, or finds the message invalid."""
         self._refused.add(tag)
 
-    def _fail(self, item: ClaimedItem, kind: str, failure: Failure) -> None:
+    def _fail(self, item: ClaimedItem, kind: str, failure: Failure, ending: DeadEnding | None = None) -> None:
         log.warning("job_failed", kind=kind, name=failure.name, cause=failure.cause)
         self.record_failure(item, failure)
-        self._settler.add(failed_entry(item, kind, failure))
+        self._settler.add(failed_entry(item, kind, failure, ending=ending))
         item.announce_failure(failure)
 
 

@@ -18,6 +18,7 @@ from tasks.errors import Failure, Reason
 from tasks.kind import Kind, TimeLimit
 from worker import refusals, time_limits
 from worker.claimed_item import ClaimedItem
+from worker.dead_jobs import Attempt
 from worker.deaths import Death, Ending, LastEnd
 from worker.estimates import share_of_peak, with_more_memory
 from worker.frames import BatchReport, BatchRequest
@@ -139,6 +140,8 @@ class RunningBatch:
         """Treat the items in the callback's window as suspects, give the rest back untouched.
 
         Where we had the child killed (a revoked job, a cold shutdown) nobody is suspect.
+        Where its spawner died nothing is known of any job: a lost node is counted
+        for them, so that one that kills its spawner each time comes to an end.
         """
         window = 0 if on_request else self._kind.window(self.request.grant)
         open_items = len(self._open)
@@ -146,7 +149,9 @@ class RunningBatch:
         for position, index in enumerate(sorted(self._open)):
             item = self._open.pop(index)
             if item.is_cancelled:
-                self._cancel(item)
+                self._cancel(item, death.peak_bytes)
+            elif position < window and death.ending is Ending.SPAWNER_LOST:
+                self._give_back(item, death.cause, lost=1)
             elif position < window and suspects == 1 and death.ending is Ending.TIME_LIMIT:
                 self._end_at_the_limit(item, death)
             elif position < window:
@@ -183,27 +188,33 @@ class RunningBatch:
         project = next((job["project"] for job in follow_ups if job), None)
         return {} if project is None else {"project": project, "stage": self._kind.stage, "item": item.job_id}
 
-    def _fail(self, item: ClaimedItem, failure: Failure) -> None:
+    def _fail(self, item: ClaimedItem, failure: Failure, peak_bytes: int | None = None) -> None:
         log.warning("job_failed", kind=self._kind.name, name=failure.name, cause=failure.cause)
-        self._settler.add(failed_entry(item, self._kind.name, failure))
+        self._settler.add(failed_entry(item, self._kind.name, failure, self._attempt(peak_bytes)))
         item.announce_failure(failure)
 
-    def _give_up(self, item: ClaimedItem, reason: Reason, *, cause: str, cure: str) -> None:
+    def _attempt(self, peak_bytes: int | None) -> Attempt:
+        reserved_bytes = self.request.grant.memory_bytes
+        return Attempt(node=self._services.node, reserved_bytes=reserved_bytes, peak_bytes=peak_bytes)
+
+    def _give_up(
+        self, item: ClaimedItem, reason: Reason, *, cause: str, cure: str, peak_bytes: int | None = None
+    ) -> None:
         """Fail an item for a reason that no child could write into the project's store."""
         failure = Failure(name=item.name, reason=reason, cause=cause, cure=cure)
         self._services.record_failure(item, failure)
-        self._fail(item, failure)
+        self._fail(item, failure, peak_bytes)
 
-    def _cancel(self, item: ClaimedItem) -> None:
+    def _cancel(self, item: ClaimedItem, peak_bytes: int | None = None) -> None:
         """Settle a job that Celery has revoked; Celery has told its events already."""
         failure = refusals.cancelled(item.name)
         self._services.record_failure(item, failure)
-        self._settler.add(failed_entry(item, self._kind.name, failure))
+        self._settler.add(failed_entry(item, self._kind.name, failure, self._attempt(peak_bytes)))
 
     def _give_back(
-        self, item: ClaimedItem, why: str, *, attempts: int = 0, estimate: str | None = None
+        self, item: ClaimedItem, why: str, *, attempts: int = 0, lost: int = 0, estimate: str | None = None
     ) -> None:
-        entry = {**settlement(item, "requeue"), "attempts": attempts}
+        entry = {**settlement(item, "requeue"), "attempts": attempts, "lost": lost}
         if estimate is not None:
             entry["estimate"] = estimate
         if attempts and item.last_end is not None:
@@ -272,6 +283,7 @@ class RunningBatch:
             Reason.WORKER_LOST,
             cause=f"{MAX_ATTEMPTS} attempts ended without a result; the last: {death.cause}",
             cure=_MORE_MEMORY if death.ending.is_for_memory else _LOOK_AT_THE_LOG,
+            peak_bytes=death.peak_bytes,
         )
 
     def _end_at_the_limit(self, item: ClaimedItem, death: Death) -> None:

@@ -15,6 +15,7 @@ import redis
 from tasks.errors import Failure
 from worker import keys
 from worker.claimed_item import ClaimedItem
+from worker.dead_jobs import Attempt, DeadEnding, DeadJob
 from worker.lease import Lease
 from worker.logs import get_logger
 from worker.redis_scripts import Command, Script, command, run
@@ -88,11 +89,11 @@ class Settler:
             self._lease.renew_soon()
         return {name.decode() for name in pushed_to}
 
-    def _next_call(self) -> tuple[int, tuple[list[str], str, int]]:
+    def _next_call(self) -> tuple[int, tuple[list[str], str, int, int]]:
         """Return how many entries the next call settles, its keys and its arguments."""
         group = list(islice(self._entries, _MAX_ENTRIES_PER_CALL))
         names = [self._lease.inflight_key, keys.DELAYED, keys.DEAD]
-        return len(group), (names, json.dumps(group), keys.MAX_DEAD_JOBS)
+        return len(group), (names, json.dumps(group), keys.MAX_DEAD_JOBS, keys.MAX_DEAD_BYTES)
 
 
 def settlement(item: ClaimedItem, action: str) -> dict[str, Any]:
@@ -103,11 +104,19 @@ def settlement(item: ClaimedItem, action: str) -> dict[str, Any]:
     return entry
 
 
-def failed_entry(item: ClaimedItem, kind: str, failure: Failure) -> dict[str, Any]:
-    """Return the settlement of a failed job, with its report for the list of dead jobs."""
-    report = {"kind": kind, "job_id": item.job_id, "attempts": item.attempts, **failure.to_dict()}
-    if item.last_end is not None:
-        report["last_end"] = item.last_end.to_dict()
-    if item.place is not None:
-        report |= {"project": item.place.project, "stage": item.place.stage, "item": item.place.item}
-    return {**settlement(item, "failed"), "report": json.dumps(report)}
+def failed_entry(
+    item: ClaimedItem,
+    kind: str,
+    failure: Failure,
+    ran: Attempt | None = None,
+    ending: DeadEnding | None = None,
+) -> dict[str, Any]:
+    """Return the settlement of a failed job, with its report for the list of dead jobs.
+
+    The message of a job without a project is kept beside it, for ``tiepoint
+    retry``: an item of a project is planned anew, and Celery's workers refuse
+    the id of a job that was revoked.
+    """
+    dead = DeadJob.of(item, kind, failure, ran, ending)
+    keeps = bool(item.place is None and item.job_id and dead.ending is not DeadEnding.CANCELLED)
+    return {**settlement(item, "failed"), "report": dead.to_text(), "keeps_message": keeps}

@@ -94,10 +94,13 @@ class ScriptedNode:
         self.held += claimed
         return claimed if has_lease else None
 
-    def settle(self, *entries: dict[str, Any], most_dead: int = 100) -> tuple[int, int]:
+    def settle(
+        self, *entries: dict[str, Any], most_dead: int = 100, most_dead_bytes: int = keys.MAX_DEAD_BYTES
+    ) -> tuple[int, int]:
         """Settle; return (settled, refused)."""
         names = [self.inflight, keys.DELAYED, keys.DEAD]
-        settled, refused, *_ = run(self.server, Script.SETTLE, names, json.dumps(entries), most_dead)
+        bounds = (most_dead, most_dead_bytes)
+        settled, refused, *_ = run(self.server, Script.SETTLE, names, json.dumps(entries), *bounds)
         return settled, refused
 
     def release(self, *, lost: int = 0) -> int:

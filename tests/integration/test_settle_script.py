@@ -322,9 +322,13 @@ def test_the_list_of_dead_jobs_is_bounded_and_keeps_the_newest(server: "redis.Re
     node = leased_node(server)
     put(server, *[message(number) for number in range(4)])
     for number, (tag, _) in enumerate(node.claim(4) or []):
-        node.settle({"tag": tag, "action": "failed", "report": str(number)}, most_dead=3)
+        report = json.dumps({"number": number})
+        node.settle({"tag": tag, "action": "failed", "report": report}, most_dead=3)
 
-    assert server.lrange(keys.DEAD, 0, -1) == [b"3", b"2", b"1"]
+    reports: list[Any] = server.lrange(keys.DEAD, 0, -1)
+    assert [json.loads(report)["number"] for report in reports] == [3, 2, 1]
+    assert [json.loads(report)["serial"] for report in reports] == [4, 3, 2]
+    assert server.hmget(keys.TOTALS, "failed", "forgotten") == [b"4", b"1"]
 
 
 def test_a_job_without_a_project_is_only_removed(server: "redis.Redis") -> None:

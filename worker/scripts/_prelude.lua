@@ -90,6 +90,10 @@ local function is_cancelled(project_id)
   return redis.call('HGET', PREFIX .. project_id, 'state') == 'cancelled'
 end
 
+-- Counts jobs that leave the queues for good, or that scripts push: the sum of all is conserved.
+local TOTALS = 'tiepoint:totals'
+local function count_total(name, more) return redis.call('HINCRBY', TOTALS, name, more) end
+
 -- The place in a project that a message's headers name: project, stage, item; nil where they name none.
 local function place_of(payload)
   local readable, message = pcall(cjson.decode, payload)
@@ -101,8 +105,9 @@ local function place_of(payload)
   return headers.project, headers.stage, headers.item
 end
 
--- Counts an item out that leaves the queue without having run: its project was cancelled.
+-- Counts an item out that leaves the queue with its project, which was cancelled.
 local function drop_item(project_id, stage, item)
+  count_total('dropped', 1)
   if redis.call('SREM', PREFIX .. project_id .. ':' .. stage .. ':todo', item) == 1 then
     redis.call('HINCRBY', PREFIX .. project_id, 'outstanding', -1)
   end
@@ -134,6 +139,19 @@ local function restore_all(inflight, more_attempts, more_lost)
   return #tags
 end
 
+-- The messages of dead jobs that can be put back, by the serials of their reports.
+local DEAD_MESSAGES = 'tiepoint:dead-messages'
+
+-- Drops the message that is kept with a report, if any, and returns it.
+local function forget_message(report)
+  local serial = string.match(report, '^{"serial":(%d+),')
+  local message = serial and redis.call('HGET', DEAD_MESSAGES, serial)
+  if not message then return nil end
+  redis.call('HDEL', DEAD_MESSAGES, serial)
+  count_total('kept_bytes', -#message)
+  return message
+end
+
 -- The lists that this call has pushed to, in no order. Redis does not tell a node of its own pushes.
 local pushed_to = {}
 local function names_of_pushed_lists()
@@ -150,6 +168,7 @@ local function push_job(job)
   redis.call('HINCRBY', project, job.stage .. ':planned', 1)
   redis.call('HSETNX', project, job.stage .. ':started_ms', now_ms())
   redis.call('LPUSH', job.list, job.payload)
+  count_total('pushed', 1)
   pushed_to[job.list] = true
   redis.call('EXPIRE', project .. ':' .. job.stage .. ':todo', PROJECT_TTL_SECONDS)
   redis.call('EXPIRE', project, PROJECT_TTL_SECONDS)

@@ -1,8 +1,9 @@
 -- Settles messages of one lease: removes them, does the project's bookkeeping, pushes what follows.
--- KEYS: inflight, delayed, dead. ARGV[1]: JSON list of entries. ARGV[2]: most dead jobs kept.
+-- KEYS: inflight, delayed, dead. ARGV: JSON list of entries, most dead jobs kept, most bytes of their messages.
 -- An entry has a tag and an action:
---   done | failed | not_ready  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?}
---   requeue        {attempts, estimate?, last_end?}
+--   done | failed | not_ready  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?,
+--                                keeps_message?}
+--   requeue        {attempts, lost?, estimate?, last_end?}
 --   park           {attempts, delay_ms | due_ms (by the server's clock)}
 --   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
 -- A tag that the lease no longer holds is refused: its message was given to somebody else.
@@ -61,7 +62,7 @@ local function record_batch(entry)
 end
 
 local function give_back(entry, payload)
-  local text = bump(payload, entry.attempts or 0, 0, entry.estimate, entry.last_end)
+  local text = bump(payload, entry.attempts or 0, entry.lost or 0, entry.estimate, entry.last_end)
   if entry.project and is_cancelled(entry.project) then
     return drop_item(entry.project, entry.stage, entry.item)
   end
@@ -73,6 +74,34 @@ local function give_back(entry, payload)
   else
     redis.call('RPUSH', list_of(entry.tag), text)
     pushed_to[list_of(entry.tag)] = true
+  end
+end
+
+-- Longer messages came from a client that does not ask us; whoever sent one can send it again.
+local LONGEST_KEPT = 64 * 1024
+
+local function keep_message(serial, list, payload)
+  local _, _, _, rest = open_envelope(payload)
+  if #rest >= LONGEST_KEPT then return end
+  local message = list .. '\0{' .. rest
+  redis.call('HSET', DEAD_MESSAGES, serial, message)
+  count_total('kept_bytes', #message)
+end
+
+local function is_over_its_bounds()
+  return redis.call('LLEN', KEYS[3]) > tonumber(ARGV[2])
+    or tonumber(redis.call('HGET', TOTALS, 'kept_bytes') or 0) > tonumber(ARGV[3])
+end
+
+-- Adds a report to the list of dead jobs, with its number and the time; the oldest make room for it.
+local function bury(entry, payload)
+  local serial = count_total('failed', 1)
+  local stamp = string.format('{"serial":%.0f,"at_ms":%.0f,', serial, now_ms())
+  redis.call('LPUSH', KEYS[3], stamp .. string.sub(entry.report, 2))
+  if entry.keeps_message then keep_message(serial, list_of(entry.tag), payload) end
+  while is_over_its_bounds() do
+    forget_message(redis.call('RPOP', KEYS[3]))
+    count_total('forgotten', 1)
   end
 end
 
@@ -90,10 +119,7 @@ for _, entry in ipairs(cjson.decode(ARGV[1])) do
         finish_cancelled(entry)
       elseif FINISHES[entry.action] then
         if entry.project then finish_item(entry) end
-        if entry.report then
-          redis.call('LPUSH', KEYS[3], entry.report)
-          redis.call('LTRIM', KEYS[3], 0, tonumber(ARGV[2]) - 1)
-        end
+        if entry.report then bury(entry, payload) else count_total(entry.action, 1) end
       else
         give_back(entry, payload)
       end

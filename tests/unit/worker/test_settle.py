@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -118,8 +119,31 @@ def test_a_failed_job_is_reported_with_its_history() -> None:
     failure = Failure(name="a.jpg", reason=Reason.UNREADABLE, cause="torn", cure="copy it again")
 
     report = json.loads(failed_entry(item, "noop", failure)["report"])
-    place = {"project": "p", "stage": "match", "item": "a"}
-    assert report == {"kind": "noop", "job_id": item.job_id, "attempts": 2, **place, **failure.to_dict()}
+    assert (report["kind"], report["job_id"], report["attempts"]) == ("noop", item.job_id, 2)
+    assert (report["project"], report["stage"], report["item"]) == ("p", "match", "a")
+    assert {name: report[name] for name in failure.to_dict()} == failure.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "keeps_message"),
+    [
+        ({"place": None}, Reason.UNREADABLE, True),
+        ({}, Reason.UNREADABLE, False),
+        ({"place": None, "job_id": ""}, Reason.UNREADABLE, False),
+        ({"place": None}, Reason.CANCELLED, False),
+    ],
+    ids=["bare", "of a project", "unreadable", "revoked"],
+)
+def test_the_message_is_kept_of_what_can_be_put_back(
+    changes: dict[str, Any],
+    reason: Reason,
+    keeps_message: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A project plans its items anew; Celery refuses the id of what was revoked."""
+    item = replace(an_item("a"), **changes)
+    failure = Failure(name="a", reason=reason, cause="torn", cure="copy it again")
+
+    assert failed_entry(item, "noop", failure)["keeps_message"] is keeps_message
 
 
 def test_whatever_is_added_wakes_the_loop(lease: Lease) -> None:
