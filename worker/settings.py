@@ -97,7 +97,7 @@ class Settings(CheckedSettings):
     kind_modules: tuple[str, ...] = ()
     """Modules whose ``KINDS`` join the catalogue (the public hook for own kinds)."""
     time_limits: dict[str, tuple[float, float]] = Field(default={})
-    """How long one item of a kind may be at work, soft and hard, in seconds; kinds not named have their own."""
+    """Soft and hard seconds that one item of a kind may be at work; a kind that is not named has its own."""
     lock_folder: Path | None = None
     """Where the workers of this machine find each other; None is what :mod:`worker.machine` says."""
 
