@@ -25,6 +25,7 @@ from worker.pool import GovernedPool
 from worker.queue_view import QueueView
 from worker.reception import Reception
 from worker.running_batch import BatchServices, RunningBatch
+from worker.turn_taking import share_of
 
 log = get_logger(__name__)
 
@@ -56,9 +57,17 @@ class _Plan:
     """One for each wish; each is released, or goes with its batch."""
     free_threads: int
     """What the reservations of this plan have left of the node's CPU threads."""
+    share: int | None = None
+    """How many messages to take before the other nodes have had their turn; None = what there is room for."""
+    wished_messages: int = 0
     waits: list[Decision] = field(default_factory=list)
     is_over: bool = False
     """A head was refused or moved on the way: what else waits must be looked at first."""
+
+    @property
+    def has_its_share(self) -> bool:
+        """Tell whether others come first now."""
+        return self.share is not None and self.wished_messages >= self.share
 
 
 class Intake:
@@ -89,17 +98,22 @@ class Intake:
         """Why nothing more is started, in the governor's words."""
         self.should_retry = False
         """Something waits for the machine: neither a release nor a message will tell when it may start."""
+        self.lets_others_first = False
+        """There is room for more of what waits, once the other nodes have had their turn."""
         self.claims = self.empty_claims = self.messages = 0
 
-    def take(self, queues: QueueView) -> bool:
+    def take(self, queues: QueueView, *, is_last_turn: bool = False) -> bool:
         """Start as many batches as there is room for, by one claim; False when nothing that waits may start.
+
+        No more than this node's share, where there are others: all of it
+        where they have had their turn (``is_last_turn``).
 
         Raises:
             LeaseLostError: the lease has ended.
             SnapshotError: the machine cannot be read.
             redis.RedisError: Redis cannot be reached.
         """
-        self.should_retry = False
+        self.should_retry = self.lets_others_first = False
         plan = _Plan(free_threads=self._governor.availability().available.cpu_threads)
         if not self._has_room(plan):
             self._drain.keep(queues)
@@ -112,11 +126,16 @@ class Intake:
             queues.look(self._drain.most_bytes)
         self._drain.look(queues)
         try:
-            self._reserve_for(self._to_try(queues), queues, plan)
+            heads = self._to_try(queues)
+            if not is_last_turn:
+                plan.share = share_of(sum(head.count for head in heads), self._parts.lease.live_nodes)
+            self._reserve_for(heads, queues, plan)
             self._claim(queues, plan)
         finally:
             for reservation in plan.unstarted:
                 self._governor.release(reservation)
+        if self.lets_others_first:
+            return False
         if plan.wishes or plan.is_over:
             return True
         self._on_nothing_started(plan.waits, queues)
@@ -174,10 +193,13 @@ class Intake:
     # -- Reserve ----------------------------------------------------------------------
 
     def _reserve_for(self, heads: Sequence[Head], queues: QueueView, plan: _Plan) -> None:
-        """Reserve for the first heads that may start, until there is no room."""
+        """Reserve for the first heads that may start, until there is no room or this node has its share."""
         for head in heads:
             rest: Head | None = head
             while rest is not None and self._has_room(plan):
+                if plan.has_its_share:
+                    self.lets_others_first = True
+                    return
                 rest = self._reserve_once(rest, queues, plan)
             if plan.is_over:
                 return
@@ -201,6 +223,7 @@ class Intake:
         batch = reservation.grant.batch
         plan.wishes.append(Wish(head=head, batch=batch, powers_of_two=kind.powers_of_two))
         plan.unstarted.append(reservation)
+        plan.wished_messages += batch
         plan.free_threads -= reservation.grant.cpu_threads
         return _behind(head, batch)
 

@@ -5,6 +5,7 @@ everything here runs in the main thread. Does not decide what is taken
 (:mod:`worker.intake`) nor what becomes of it (:mod:`worker.running_batch`).
 """
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from worker.redis_scripts import load_all
 from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
 from worker.sight import Sight
+from worker.turn_taking import wait_seconds
 
 log = get_logger(__name__)
 
@@ -89,7 +91,8 @@ class Puller:
         self._queues: QueueView | None = None
         self._hub: Any = None
         self._kinds: tuple[Kind, ...] = ()
-        self._is_pulling = self._is_busy = self._retry_is_due = self._settling_is_due = False
+        self._is_pulling = self._is_busy = False
+        self._retry_is_due = self._settling_is_due = self._turn_is_due = False
         self.wake_ups = 0
         node.governor.subscribe(self._on_governor_change)
 
@@ -113,7 +116,7 @@ class Puller:
     def register(self, hub: Any) -> None:
         """Listen in Celery's event loop, and pull what is there."""
         self._hub = hub
-        self._retry_is_due = self._settling_is_due = False
+        self._retry_is_due = self._settling_is_due = self._turn_is_due = False
         self._bell.register(hub)
         if self._tracked is not None:
             hub.add_reader(self._tracked.fileno(), self._on_invalidation)
@@ -196,8 +199,23 @@ class Puller:
         if self._queues is None:
             return
         self.wake_ups += 1
-        self._queues.forget_what_has_changed()
-        self.pull()
+        if self._queues.forget_what_has_changed():
+            self._come_in_turn()
+
+    def _come_in_turn(self, *, is_last_turn: bool = False) -> None:
+        """Pull once it is this node's turn among all that were woken; at once where it is the only one."""
+        if self._turn_is_due:
+            return
+        wait = wait_seconds(self.lease.live_nodes, has_work=bool(self._running), draw=random.random)
+        if wait == 0 or self._hub is None:
+            self.pull(is_last_turn=is_last_turn)
+            return
+        self._turn_is_due = True
+        self._hub.call_later(wait, self._take_turn, is_last_turn)
+
+    def _take_turn(self, is_last_turn: bool) -> None:  # noqa: FBT001 - a timer's argument
+        self._turn_is_due = False
+        self.pull(is_last_turn=is_last_turn)
 
     def _settle_soon(self) -> None:
         if self._hub is not None and not self._settling_is_due:
@@ -236,8 +254,11 @@ class Puller:
 
     # -- Pull -------------------------------------------------------------------------
 
-    def pull(self) -> None:
+    def pull(self, *, is_last_turn: bool = False) -> None:
         """Settle what is finished, and take work until nothing that waits can start here.
+
+        What is beyond this node's share waits until the others have had their
+        turn; ``is_last_turn`` tells that they have.
 
         Raises:
             redis.RedisError: Redis cannot be reached; Celery reconnects, nothing is lost.
@@ -245,20 +266,22 @@ class Puller:
         if self._is_busy:
             return
         if self._is_pulling and self._queues is not None:
-            self._take_from(self._queues)
+            self._take_from(self._queues, is_last_turn=is_last_turn)
+            if self._intake.lets_others_first:
+                self._come_in_turn(is_last_turn=True)
         self.settler.flush(self._client)  # What no claim has taken along.
 
-    def _take_from(self, queues: QueueView) -> None:
+    def _take_from(self, queues: QueueView, *, is_last_turn: bool) -> None:
         self._is_busy = True
         try:
             with self._lease_kept():
-                self._take_all(queues)
+                self._take_all(queues, is_last_turn=is_last_turn)
         finally:
             self._is_busy = False
 
-    def _take_all(self, queues: QueueView) -> None:
+    def _take_all(self, queues: QueueView, *, is_last_turn: bool) -> None:
         for _ in range(_MOST_TURNS):
-            if not self._intake.take(queues):
+            if not self._intake.take(queues, is_last_turn=is_last_turn):
                 break
         else:
             self._bell.ring()  # More to do, but others have waited: events, control, children.

@@ -76,13 +76,17 @@ class QueueView:
         """Look at these again with the next turn: they may have changed."""
         self._stale.update(name for name in names if name in self._sources)
 
-    def forget_what_has_changed(self) -> None:
-        """Read which sources have changed since they were looked at."""
+    def forget_what_has_changed(self) -> bool:
+        """Read which sources have changed since they were looked at; False where it was something else.
+
+        Redis tells of all that a script has read on this connection: leases, projects.
+        """
         names = self._tracked.drain()
         if names is None:
             self.forget_all()
-        else:
-            self.forget(names)
+            return True
+        self.forget(names)
+        return not names.isdisjoint(self._sources)
 
     @property
     def needs_look(self) -> bool:

@@ -104,9 +104,9 @@ class Scene:
     misfits: FakeMisfits
     node: SimpleNamespace
 
-    def take(self, queues: FakeQueues) -> bool:
+    def take(self, queues: FakeQueues, *, is_last_turn: bool = False) -> bool:
         """Take from these queues."""
-        return self.intake.take(cast("QueueView", queues))
+        return self.intake.take(cast("QueueView", queues), is_last_turn=is_last_turn)
 
     @property
     def reservations(self) -> int:
@@ -118,8 +118,8 @@ def _receive(claimed: list[Claimed], _kind: str) -> list[ClaimedItem]:
     return [an_item() for _ in claimed]
 
 
-def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB) -> Scene:
-    """Build an intake with so many idle children."""
+def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB, nodes: int = 1) -> Scene:
+    """Build an intake with so many idle children, on one of so many nodes."""
     machine = Machine()
     governor = a_governor(machine)
     kind = a_kind()
@@ -136,7 +136,7 @@ def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB) -> Scene:
     parts: Any = SimpleNamespace(
         node=node,
         pool=pool,
-        lease=SimpleNamespace(live_nodes=1, incarnation="one|1"),
+        lease=SimpleNamespace(live_nodes=nodes, incarnation="one|1"),
         reception=SimpleNamespace(receive=_receive),
         misfits=misfits,
         services=services,
@@ -193,6 +193,36 @@ def test_one_message_is_reserved_for_once(head: Head) -> None:
     scene.take(queues)
 
     assert queues.wished == [[(KIND, 1)]]
+
+
+@pytest.mark.parametrize(("waiting", "batches", "lets_others_first"), [(2, 1, True), (3, 2, False)])
+def test_a_node_takes_its_share_and_lets_others_first(
+    waiting: int, batches: int, *, lets_others_first: bool
+) -> None:
+    """Of two messages for two nodes one, though two children are idle; of three, two."""
+    scene = a_scene(children=2, nodes=2)
+    goes_on = scene.take(FakeQueues([a_head(count=waiting)]))
+
+    assert len(scene.pool.batches) == batches
+    assert (scene.intake.lets_others_first, goes_on) == (lets_others_first, not lets_others_first)
+
+
+def test_a_share_counts_what_waits_in_all_lists() -> None:
+    """One message each in two lists are two messages for two nodes."""
+    scene, queues = a_scene(children=2, nodes=2), FakeQueues([a_head(), a_head(source="other")])
+    scene.take(queues)
+
+    assert [len(wishes) for wishes in queues.turns] == [1]
+    assert scene.intake.lets_others_first
+
+
+def test_in_the_last_turn_a_node_takes_what_there_is_room_for() -> None:
+    """The others have had theirs: what they have left would wait for nobody."""
+    scene = a_scene(children=2, nodes=2)
+    goes_on = scene.take(FakeQueues([a_head(count=2)]), is_last_turn=True)
+
+    assert len(scene.pool.batches) == 2
+    assert (scene.intake.lets_others_first, goes_on) == (False, True)
 
 
 def test_what_the_first_head_leaves_goes_to_the_next() -> None:

@@ -2,6 +2,7 @@
 
 import select
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ class FakeHub:
 
     def __init__(self) -> None:
         self.readers: dict[int, Callable[[], None]] = {}
+        self.timers: list[tuple[float, Callable[[], None]]] = []
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
         """Remember the reader."""
@@ -25,6 +27,16 @@ class FakeHub:
 
     def call_repeatedly(self, seconds: float, callback: Callable[[], None]) -> None:
         """Forget the timer: no time passes here."""
+
+    def call_later(self, seconds: float, callback: Callable[..., None], *arguments: Any) -> None:
+        """Keep the timer."""
+        self.timers.append((seconds, partial(callback, *arguments)))
+
+    def fire(self) -> None:
+        """Let the time of all timers come."""
+        timers, self.timers = self.timers, []
+        for _, callback in timers:
+            callback()
 
     @property
     def is_awake(self) -> bool:
@@ -38,17 +50,107 @@ class FakeHub:
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[FakeHub]:
+def hub() -> FakeHub:
+    """Return an event loop."""
+    return FakeHub()
+
+
+@pytest.fixture
+def puller(tmp_path: Path, hub: FakeHub) -> Iterator[Puller]:
     """Return the loop of a node that has pulled all there is, and asks no server."""
     pool: Any = object()
     puller = Puller(Node(Settings(store=tmp_path, single_node=True)), pool, lambda _message: [])
-    hub = FakeHub()
     puller.register(hub)
     hub.answer()
-    yield hub
+    yield puller
     puller.stop()
 
 
+class FakeQueues:
+    """Queues that Redis has told something of: that they have changed, or something else."""
+
+    def __init__(self, *, has_changed: bool) -> None:
+        self._has_changed = has_changed
+
+    def forget_what_has_changed(self) -> bool:
+        """Tell which."""
+        return self._has_changed
+
+
+class FakeIntake:
+    """Takes nothing, and remembers when it was asked to; leaves the rest to others as often as told."""
+
+    should_retry = False
+
+    def __init__(self, leaves: int) -> None:
+        self._leaves = leaves
+        self.takes: list[bool] = []
+        """Of each whether it was the last turn."""
+
+    @property
+    def lets_others_first(self) -> bool:
+        """Tell whether something is left to others."""
+        return len(self.takes) <= self._leaves
+
+    def take(self, _queues: FakeQueues, *, is_last_turn: bool) -> bool:
+        """Take nothing more."""
+        self.takes.append(is_last_turn)
+        return False
+
+
+def wake(puller: Puller, *, nodes: int, has_changed: bool = True, leaves: int = 0) -> FakeIntake:
+    """Have Redis wake one of so many nodes."""
+    parts: Any = (FakeQueues(has_changed=has_changed), intake := FakeIntake(leaves))
+    puller.lease.live_nodes, puller._is_pulling = nodes, True
+    puller._queues, puller._intake = parts
+    puller._on_invalidation()
+    return intake
+
+
+def test_a_node_by_itself_looks_at_once(puller: Puller, hub: FakeHub) -> None:
+    """There is nobody to let go first."""
+    intake = wake(puller, nodes=1)
+
+    assert (len(intake.takes), hub.timers) == (1, [])
+
+
+def test_a_node_among_others_looks_when_its_turn_has_come(puller: Puller, hub: FakeHub) -> None:
+    """One message wakes them all; a second one meanwhile changes nothing."""
+    intake = wake(puller, nodes=64)
+    puller._on_invalidation()
+    takes_before, timers = list(intake.takes), len(hub.timers)
+    hub.fire()
+
+    assert (takes_before, timers) == ([], 1)
+    assert intake.takes == [False]
+
+
+def test_what_was_left_to_others_is_taken_in_the_last_turn(puller: Puller, hub: FakeHub) -> None:
+    """However that turn came: without it the rest would wait for the next sweep."""
+    intake = wake(puller, nodes=2, leaves=1)
+    hub.fire()
+    hub.fire()
+
+    assert intake.takes == [False, True]
+    assert hub.timers == []
+
+
+def test_what_is_left_by_a_node_that_is_alone_by_then_is_taken_at_once(puller: Puller, hub: FakeHub) -> None:
+    """The others may leave between two looks."""
+    intake = wake(puller, nodes=1, leaves=1)
+
+    assert (intake.takes, hub.timers) == ([False, True], [])
+
+
+def test_a_change_of_no_queue_starts_no_look(puller: Puller, hub: FakeHub) -> None:
+    """Redis tells of the leases too, which every claim has read."""
+    intake = wake(puller, nodes=1, has_changed=False)
+
+    assert (intake.takes, hub.timers) == ([], [])
+    assert puller.wake_ups == 1
+
+
+@pytest.mark.usefixtures("puller")
 def test_the_loop_sees_at_once_that_the_worker_is_to_stop(hub: FakeHub) -> None:
     """Not when its poll has timed out, a second later."""
     was_awake = hub.is_awake
