@@ -13,6 +13,7 @@ from kombu import Exchange, Queue
 
 from tasks.catalog import load_kinds
 from tasks.kind import Kind
+from worker.connections import SOCKET_TIMEOUT_SECONDS
 from worker.consumer import GovernedConsumer, PullStep
 from worker.place import PlaceStep
 from worker.settings import PREFIX, Settings, WrongSettingError
@@ -44,7 +45,14 @@ def create_app(settings: Settings) -> Celery:
         broker_connection_retry_on_startup=True,
         # An outage over a night must not end a worker.
         broker_connection_max_retries=None,
-        broker_transport_options={"socket_timeout": 30, "health_check_interval": 10},
+        # A worker that connects while Redis has no memory left, or forbids something, tries again, too.
+        broker_channel_error_retry=True,
+        # Of 30 s without a network, the first claim must come within 10 s of its end.
+        broker_transport_options={
+            "socket_timeout": SOCKET_TIMEOUT_SECONDS,
+            "socket_connect_timeout": SOCKET_TIMEOUT_SECONDS,
+            "health_check_interval": 10,
+        },
         tiepoint_settings=settings,
     )
     _check_time_limits(settings, kinds)

@@ -5,7 +5,9 @@ shutdown. Does not cover pulling itself (:mod:`worker.puller`).
 """
 
 import sys
+import time
 import warnings
+from functools import partial
 from typing import Any
 
 import kombu
@@ -13,16 +15,21 @@ from celery import bootsteps
 from celery.exceptions import CPendingDeprecationWarning, WorkerShutdown
 from celery.worker.consumer import Consumer
 
+from worker.logs import get_logger
 from worker.namesakes import NameTakenError
 from worker.node import node_of
 from worker.node_report import report
 from worker.puller import Puller
+from worker.redis_errors import cause_of, cure_of, is_refusal
 from worker.trace_command import COMMAND  # noqa: F401 - importing it registers the command
+
+log = get_logger(__name__)
 
 _NOT_REPORTED = {"store", "store_id", "import_roots"}
 """Of a node's entry in the registry: its folders are nobody's business but its projects'."""
 
 _EXIT_USAGE = 2
+_RECONNECT_SECONDS = 2.0
 
 
 class GovernedConsumer(Consumer):
@@ -47,6 +54,23 @@ class GovernedConsumer(Consumer):
         self._collected.clear()
         return born
 
+    def ensure_connected(self, conn: Any) -> Any:
+        """Connect, however long it takes; a node is back within seconds of a server that was away for long.
+
+        Celery would wait 2 s longer after each failure, up to 30 s.
+        """
+        conn.ensure_connection = partial(
+            conn.ensure_connection,
+            interval_start=_RECONNECT_SECONDS,
+            interval_step=0,
+            interval_max=_RECONNECT_SECONDS,
+        )
+        return super().ensure_connected(conn)
+
+    def on_connection_error_before_connected(self, exc: Exception) -> None:
+        """Say what the server refuses to a worker that connects, and let it try again after a moment."""
+        _outwait(exc)
+
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Prepare to reconnect; running batches go on, and their settlements wait."""
         with warnings.catch_warnings():
@@ -54,6 +78,13 @@ class GovernedConsumer(Consumer):
             # decided that (worker_cancel_long_running_tasks_on_connection_loss).
             warnings.simplefilter("ignore", CPendingDeprecationWarning)
             super().on_connection_error_after_connected(exc)
+        if is_refusal(exc):
+            _outwait(exc)
+
+
+def _outwait(refusal: Exception) -> None:
+    log.error("queue_refuses", error=cause_of(refusal), cure=cure_of(refusal))
+    time.sleep(_RECONNECT_SECONDS)
 
 
 class QueueConsumer(kombu.Consumer):

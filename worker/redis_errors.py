@@ -46,6 +46,11 @@ def cause_of(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Tell whether the server has answered, and does not do it: connecting anew alone changes nothing."""
+    return isinstance(error, redis.ResponseError)
+
+
 def is_lasting(error: BaseException) -> bool:
     """Tell whether trying again changes nothing: a password, a right, a certificate is wrong.
 

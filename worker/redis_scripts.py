@@ -37,11 +37,25 @@ class Script(StrEnum):
     START_PROJECT = "start_project"
 
 
+GOES_ON_WHEN_FULL = frozenset(
+    {
+        Script.CANCEL_PROJECT,
+        Script.DRAIN,
+        Script.RELEASE,
+        Script.RENEW,
+        Script.SETTLE,
+    }
+)
+"""Would write what a server whose memory is full refuses, and must not be refused: the cluster keeps its
+leases, and what ends makes room. The others only move what is there, or (``start_project``) are refused."""
+
+
 @cache
 def source(script: Script) -> str:
-    """Return a script's text, the shared prelude in front."""
+    """Return a script's text, what it shares with others in front."""
     folder = files("worker.scripts")
-    return "\n".join((folder / name).read_text("utf-8") for name in ("_prelude.lua", f"{script}.lua"))
+    shared = ["_prelude.lua", *(["_when_full.lua"] if script in GOES_ON_WHEN_FULL else [])]
+    return "\n".join((folder / name).read_text("utf-8") for name in (*shared, f"{script}.lua"))
 
 
 @cache

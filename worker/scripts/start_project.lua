@@ -8,6 +8,8 @@ if redis.call('HGET', project, 'state') == 'running' then
   redis.call('HSET', project, 'again', ARGV[1], unpack(ARGV, 3))
   return 0
 end
+-- Refused where the server's memory is full, before anything is changed; a deletion as the first write is not.
+redis.call('HSET', project, 'state', 'running')
 redis.call('DEL', project, project .. ':' .. first.stage .. ':todo')
 local outstanding = 0
 for _, stage in ipairs(cjson.decode(ARGV[2])) do
