@@ -36,6 +36,7 @@ from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
 from worker.sight import Sight
 from worker.turn_taking import wait_seconds
+from worker.store_health import StoreHealth
 
 log = get_logger(__name__)
 
@@ -54,7 +55,9 @@ class Puller:
     def __init__(self, node: Node, pool: GovernedPool, receive: Callable[[Any], list[Any]]) -> None:
         self._node = node
         settings = node.settings
-        self._folders = {} if settings.single_node else describe_folders(settings)
+        folders = describe_folders(settings)
+        self._folders = {} if settings.single_node else folders
+        self._store = StoreHealth(settings.store, folders["store_id"], self._on_store_change)
         self._entry = NodeEntry(node)
         self.lease = Lease(
             settings.redis_url, settings.name, settings.lease_seconds, self.describe, node.place
@@ -62,7 +65,11 @@ class Puller:
         self._bell = Doorbell(self.pull)
         self.settler = Settler(self.lease, on_added=self._settle_soon)
         self._reception = Reception(
-            Store(settings.store, settings.import_roots), self.settler, receive, self.lease.server_now_ms
+            Store(settings.store, settings.import_roots),
+            self.settler,
+            receive,
+            self.lease.server_now_ms,
+            self._store,
         )
         self._client = plain_client(settings.redis_url)
         registry = ProjectQueue(settings.redis_url)
@@ -83,6 +90,7 @@ class Puller:
                     on_over=self._running.discard,
                     sight=sight,
                     node=settings.name,
+                    store=self._store,
                 ),
                 running=self._running,
             )
@@ -167,12 +175,14 @@ class Puller:
         except redis.RedisError as error:
             log.warning("lease_not_released", error=str(error), cure="it runs out by itself")
         self._hub = None
+        self._store.close()
         self.disconnect()
         self._client.close()
 
     def describe(self) -> dict[str, str]:
         """Return the node's entry in the registry; called by the lease's thread."""
-        return {**self._entry.fields(self._intake.waits_for or ""), **self._folders}
+        folders = {**self._folders, "store_id": self._store.store_id} if self._folders else {}
+        return {**self._entry.fields(self._store.waits_for() or self._intake.waits_for or ""), **folders}
 
     def counters(self) -> dict[str, int]:
         """Return counts since the start, for ``inspect stats``."""
@@ -194,6 +204,11 @@ class Puller:
     def _on_governor_change(self) -> None:
         if not self._is_busy:  # Our own reservations and empty claims must not wake us.
             self._bell.ring()
+
+    def _on_store_change(self) -> None:
+        """Tell the registry at once, and look again; called by any thread."""
+        self.lease.tell_soon()
+        self._bell.ring()
 
     def _on_invalidation(self) -> None:
         if self._queues is None:
@@ -236,7 +251,7 @@ class Puller:
         if self._queues is not None:
             self._queues.forget_all()
         self.pull()
-        if self._node.settings.single_node and self._is_pulling and self._queues is not None:
+        if self._node.settings.single_node and self._may_take and self._queues is not None:
             with self._lease_kept():
                 self._misfits.fail_blocked(self._queues, is_idle=not self._running)
 
@@ -265,11 +280,16 @@ class Puller:
         """
         if self._is_busy:
             return
-        if self._is_pulling and self._queues is not None:
+        if self._may_take and self._queues is not None:
             self._take_from(self._queues, is_last_turn=is_last_turn)
             if self._intake.lets_others_first:
                 self._come_in_turn(is_last_turn=True)
         self.settler.flush(self._client)  # What no claim has taken along.
+
+    @property
+    def _may_take(self) -> bool:
+        """Tell whether anything may be claimed: without its store every job would fail."""
+        return self._is_pulling and not self._store.is_away
 
     def _take_from(self, queues: QueueView, *, is_last_turn: bool) -> None:
         self._is_busy = True

@@ -22,6 +22,7 @@ from worker.claimed_item import ClaimedItem, LeaseChannel, read_item, unread_ite
 from worker.dead_jobs import DeadEnding
 from worker.logs import get_logger
 from worker.settle import Settler, failed_entry
+from worker.store_health import StoreAwayError, StoreHealth, until_it_is_back
 
 log = get_logger(__name__)
 
@@ -42,8 +43,11 @@ class Reception:
         settler: Settler,
         receive: Callable[[Any], list[Any]],
         server_now_ms: Callable[[], int],
+        health: StoreHealth | None = None,
     ) -> None:
+        """``health`` is the store's; None where nobody asks."""
         self._store = store
+        self._health = health
         self._settler = settler
         self._receive = receive
         self._server_now_ms = server_now_ms
@@ -79,10 +83,18 @@ class Reception:
                 self._fail(item, kind, refusals.after_memory_kill(named, item.last_end))
 
     def record_failure(self, item: ClaimedItem, failure: Failure) -> None:
-        """Write a failure that no child could write into the project's store."""
+        """Write a failure that no child could write into the project's store.
+
+        Raises:
+            StoreAwayError: the store cannot be worked on now: the item is not to be failed yet.
+        """
         try:
+            if self._health is not None and item.place is not None:
+                self._health.check()
             quarantine.record_failure(self._store, item.place, failure)
         except StoreError as error:
+            if self._health is not None:
+                self._health.judge(error)
             log.error("failure_not_recorded", item=item.name, error=str(error))
 
     @contextmanager
@@ -161,8 +173,14 @@ class Reception:
         self._refused.add(tag)
 
     def _fail(self, item: ClaimedItem, kind: str, failure: Failure, ending: DeadEnding | None = None) -> None:
+        try:
+            self.record_failure(item, failure)
+        except StoreAwayError as error:
+            self._settler.add(until_it_is_back(item))
+            if item.request is not None:
+                item.announce_return(str(error))
+            return
         log.warning("job_failed", kind=kind, name=failure.name, cause=failure.cause)
-        self.record_failure(item, failure)
         self._settler.add(failed_entry(item, kind, failure, ending=ending))
         item.announce_failure(failure)
 

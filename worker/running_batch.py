@@ -16,6 +16,7 @@ from governor.ledger import Reservation
 from governor.model import Estimate
 from tasks.errors import Failure, Reason
 from tasks.kind import Kind, TimeLimit
+from tasks.store.probe import StoreFault
 from worker import refusals, time_limits
 from worker.claimed_item import ClaimedItem
 from worker.dead_jobs import Attempt
@@ -25,6 +26,7 @@ from worker.frames import BatchReport, BatchRequest
 from worker.logs import get_logger
 from worker.settle import Settler, failed_entry, settlement
 from worker.sight import Sight
+from worker.store_health import StoreAwayError, StoreHealth, until_it_is_back
 
 log = get_logger(__name__)
 
@@ -48,6 +50,8 @@ class BatchServices:
     """Writes a failure that no child could write into the project's store."""
     sight: Sight | None = None
     """Who sees which photos; None where no other node will come."""
+    store: StoreHealth | None = None
+    """Whether the store can be worked on; None where nobody asks."""
     on_over: Callable[["RunningBatch"], None]
     node: str = ""
     """The node's name, for reports."""
@@ -70,6 +74,7 @@ class RunningBatch:
             places=tuple(item.place for item in items),
             grant=reservation.grant,
             soft_seconds=time_limits.least_soft_seconds(item.request for item in items),
+            store_id=services.store.store_id if services.store is not None else "",
         )
         self._kind = kind
         self._time_limit = TimeLimit()
@@ -120,6 +125,8 @@ class RunningBatch:
                 self._pass_on(item, outcome)
             case "transient":
                 self._back_off(item, outcome["cause"])
+            case "store_away":
+                self._wait_for_store(item, StoreFault(**outcome["fault"]))
             case "suspect":
                 self._suspect(item, _end_without_death(outcome))
 
@@ -179,6 +186,8 @@ class RunningBatch:
         if "progress" in outcome:
             entry["progress"] = outcome["progress"]
         self._settler.add(entry)
+        if self._services.store is not None and outcome["action"] == "done":
+            self._services.store.note_result()
         item.request.acknowledged = True
         item.request.on_success((False, None, self._elapsed_seconds()))
 
@@ -202,14 +211,14 @@ class RunningBatch:
     ) -> None:
         """Fail an item for a reason that no child could write into the project's store."""
         failure = Failure(name=item.name, reason=reason, cause=cause, cure=cure)
-        self._services.record_failure(item, failure)
-        self._fail(item, failure, peak_bytes)
+        if self._is_recorded(item, failure):
+            self._fail(item, failure, peak_bytes)
 
     def _cancel(self, item: ClaimedItem, peak_bytes: int | None = None) -> None:
         """Settle a job that Celery has revoked; Celery has told its events already."""
         failure = refusals.cancelled(item.name)
-        self._services.record_failure(item, failure)
-        self._settler.add(failed_entry(item, self._kind.name, failure, self._attempt(peak_bytes)))
+        if self._is_recorded(item, failure):
+            self._settler.add(failed_entry(item, self._kind.name, failure, self._attempt(peak_bytes)))
 
     def _give_back(
         self, item: ClaimedItem, why: str, *, attempts: int = 0, lost: int = 0, estimate: str | None = None
@@ -247,6 +256,23 @@ class RunningBatch:
         self._settler.add({**settlement(item, "park"), "attempts": 1, "delay_ms": delay_ms})
         item.announce_return(cause)
 
+    def _wait_for_store(self, item: ClaimedItem, fault: StoreFault) -> None:
+        """Park an item that could not be worked on for want of the store: the node waits, nothing counts."""
+        if self._services.store is not None:
+            self._services.store.note_fault(fault)
+        self._settler.add(until_it_is_back(item))
+        item.announce_return(fault.cause)
+
+    def _is_recorded(self, item: ClaimedItem, failure: Failure) -> bool:
+        """Write a failure into the project's store; without that the item goes back, to end another time."""
+        try:
+            self._services.record_failure(item, failure)
+        except StoreAwayError as error:
+            self._settler.add(until_it_is_back(item))
+            item.announce_return(str(error))
+            return False
+        return True
+
     def _pass_on(self, item: ClaimedItem, outcome: dict[str, Any]) -> None:
         """Give an item to the nodes that may see its file; fail it without any, or at the third look.
 
@@ -259,8 +285,8 @@ class RunningBatch:
         is_over = others is not None and (not others or item.attempts >= MAX_ATTEMPTS)
         if sight is None or is_over:
             failure = _failure(outcome) if sight is None else sight.failure(_failure(outcome), others or [])
-            self._services.record_failure(item, failure)
-            self._fail(item, failure)
+            if self._is_recorded(item, failure):
+                self._fail(item, failure)
             return
         log.info("left_to_other_nodes", kind=self._kind.name, name=item.name, source=outcome["source"])
         sight.note_blind(self._kind.name, item.place.project if item.place else "")

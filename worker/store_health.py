@@ -15,6 +15,7 @@ from typing import Any
 
 from governor.wording import in_binary_units
 from tasks.errors import StoreError
+from tasks.store import Store
 from tasks.store.identity import SameStore, identity_of
 from tasks.store.probe import StoreFault, fault_behind, find_fault, free_bytes
 from worker.claimed_item import ClaimedItem
@@ -47,6 +48,10 @@ def _in_a_thread(run: Callable[[], None]) -> None:
     threading.Thread(target=run, name="store", daemon=True).start()
 
 
+def _sweep(root: Path) -> int:
+    return Store(root).sweep_temporaries(time.time_ns())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSenses:
     """How a store is looked at, when, and by whom; fakes in tests."""
@@ -54,6 +59,7 @@ class StoreSenses:
     find_fault: Callable[[Path, str], StoreFault | None] = find_fault
     fault_behind: Callable[[StoreError, Path, str], StoreFault | None] = fault_behind
     free_bytes: Callable[[Path], int | None] = free_bytes
+    sweep: Callable[[Path], int] = _sweep
     identity_of: Callable[[Path], str] = identity_of
     now_ns: Callable[[], int] = time.monotonic_ns
     start: Callable[[Callable[[], None]], None] = _in_a_thread
@@ -150,9 +156,20 @@ class StoreHealth:
     # -- The probing thread --------------------------------------------------------------
 
     def _keep_probing(self) -> None:
+        self._make_room()
         while not self._closed.wait(self.next_wait_seconds()):
             if self.probe():
                 return
+
+    def _make_room(self) -> None:
+        """Remove what killed processes have left long ago, where the disk is full."""
+        fault = self._fault
+        if fault is None or fault.free_bytes is None:
+            return
+        try:
+            log.warning("store_swept", temporaries=self._senses.sweep(self._root))
+        except StoreError as error:
+            log.warning("store_not_swept", error=str(error))
 
     def next_wait_seconds(self) -> float:
         """Return how long to wait before the next probe: 1, 2, 4 ... 30 s, from the last result on."""
