@@ -17,7 +17,6 @@ from tasks.errors import Failure, Reason, StoreError
 from tasks.kind import Done, Elsewhere, Failed, Kind, Needs, NotReady, Outcome, Payload
 from tasks.opencl import switch_off
 from tasks.store import Store
-from tasks.store.identity import SameStore
 from tasks.store.probe import fault_behind
 from worker import time_limits
 from worker.deaths import Ending
@@ -40,7 +39,6 @@ class BatchRunner:
     def __init__(self, kinds: dict[str, Kind], store: Store, meter: MemoryMeter | None = None) -> None:
         self._kinds = kinds
         self._store = store
-        self._same_store = SameStore(store.root)
         self._meter = meter or MemoryMeter()
         self._warm: set[str] = set()
         self._soft_limit = SoftLimit()
@@ -61,6 +59,7 @@ class BatchRunner:
         ``on_warm`` is called where this child has just loaded what the kind needs.
         """
         kind = self._kinds[request.kind]
+        self._store.expect(request.store_id)
         if kind.name not in self._warm:
             self._warm_up(kind)
             on_warm()
@@ -100,19 +99,19 @@ class BatchRunner:
         recorded_items = 0
         cause: Exception = RuntimeError("it ended without an outcome for this item")
         try:
-            self._same_store.check(request.store_id)
+            self._store.check()
             outcomes = self._soft_limit.watched(
                 lambda: kind.run(payloads, request.grant, self._store), request.soft_seconds
             )
             for outcome in outcomes:
                 # What was read or written in the folder that an unmounted store leaves counts for nothing.
-                self._same_store.check(request.store_id)
+                self._store.check()
                 # Published first: an outcome that cannot be is the fault of its own item.
                 self._publish(request, unfinished[0], outcome, emit)
                 unfinished.popleft()
                 recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
         except Exception as error:  # the task boundary: a bug costs one item, not the node
-            cause = self._store_gone(request) or error
+            cause = self._store_gone() or error
             if not isinstance(cause, StoreError) and not is_allocation_failure(error):
                 log.exception("job_raised", kind=kind.name)
         if isinstance(cause, SoftTimeLimitExceeded):
@@ -156,17 +155,17 @@ class BatchRunner:
         """Record a failure in the project's store, then tell the main process."""
         if isinstance(outcome, Failed) and not isinstance(outcome, Elsewhere):
             try:
-                self._same_store.check(request.store_id)
+                self._store.check()
                 record_failure(self._store, request.places[index], outcome.failure)
             except StoreError as error:
                 emit(index, self._store_trouble(error, request))
                 return
         emit(index, outcome_frame(outcome))
 
-    def _store_gone(self, request: BatchRequest) -> StoreError | None:
+    def _store_gone(self) -> StoreError | None:
         """Return why the store's folder is not the store any more: what a job met then comes from that."""
         try:
-            self._same_store.check(request.store_id)
+            self._store.check()
         except StoreError as error:
             return error
         return None

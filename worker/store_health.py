@@ -118,7 +118,8 @@ class StoreHealth:
         Raises:
             StoreError: it is not.
         """
-        self._same.check(self.store_id)
+        self._same.expected_id = self.store_id
+        self._same.check()
 
     def judge(self, error: StoreError) -> None:
         """Find out, by a probe, whether an error of the main process's own comes from the store as a whole.

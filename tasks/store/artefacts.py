@@ -42,8 +42,9 @@ SUMS_NAME = "SHA256SUMS"
 class Artefacts:
     """The artefacts below one store root; any process and thread may use it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, check_root: Callable[[], None]) -> None:
         self._root = root
+        self._check_same_root = check_root
 
     def has(self, key: ArtefactKey) -> bool:
         """Tell whether an artefact (file with sidecar, or folder) is published.
@@ -184,7 +185,7 @@ class Artefacts:
     def _prepared_place(self, key: ArtefactKey) -> Path:
         place = self._place(key)
         with plain_store_errors(place.parent):
-            publication.make_folder(self._root, place.parent)
+            publication.make_folder(self._root, place.parent, self._check_same_root)
         return place
 
     def _missing(self, key: ArtefactKey) -> MissingArtefactError:

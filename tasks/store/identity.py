@@ -36,25 +36,27 @@ class SameStore:
     What has been read once is believed as long as the file that says it has not changed: one stat.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, store_id: str = "") -> None:
+        self.expected_id = store_id
+        """What the store must call itself; "" = not known, then nothing is checked."""
         self._root = root
         self._path = root / FILE_NAME
         self._seen: tuple[int, ...] = ()
         self._seen_id = ""
 
-    def check(self, store_id: str) -> None:
-        """Check that the folder is the store of this identity; "" = not known, then nothing is checked.
+    def check(self) -> None:
+        """Check that the folder is the store of the expected identity.
 
         Raises:
             StoreError: it is gone, was replaced by an empty folder (a share that is not mounted any
                 more), or is another store.
         """
-        if not store_id:
+        if not self.expected_id:
             return
         mark = self._mark()
         if mark != self._seen:
             self._seen_id, self._seen = _read(self._path), mark
-        if self._seen_id != store_id:
+        if self._seen_id != self.expected_id:
             raise StoreError(f"{self._root} is now another project store than when this worker started")
 
     def _mark(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ bytes) or ``<sha256>.link`` (where a linked file is) is published first, then
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -116,8 +117,9 @@ class _Link(_Record):
 class Photos:
     """The photos below one store root; any process and thread may use it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, check_root: Callable[[], None]) -> None:
         self._root = root
+        self._check_same_root = check_root
 
     def has(self, content: str) -> bool:
         """Tell whether a photo and its record are there (a linked file: unchanged)."""
@@ -242,7 +244,7 @@ class Photos:
     def _prepared_place(self, content: str) -> Path:
         place = self._place(content)
         with plain_store_errors(place.parent):
-            make_folder(self._root, place.parent)
+            make_folder(self._root, place.parent, self._check_same_root)
         return place
 
 

@@ -53,7 +53,7 @@ def find_fault(root: Path, store_id: str) -> StoreFault | None:
     ``store_id`` is what the store must call itself; "" = not known.
     """
     try:
-        SameStore(root).check(store_id)
+        SameStore(root, store_id).check()
         _write_in(root)
     except StoreError as error:
         return _fault(error, root)

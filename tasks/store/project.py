@@ -5,7 +5,7 @@ The photos and artefacts themselves are shared by all projects of a store.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -66,8 +66,9 @@ class Project:
     exists is complete; every other file is small and written at one stroke.
     """
 
-    def __init__(self, store_root: Path, project_id: str) -> None:
+    def __init__(self, store_root: Path, project_id: str, check_root: Callable[[], None]) -> None:
         self._store_root = store_root
+        self._check_root = check_root
         self.id = project_id
         self.path = store_root / "projects" / project_id
 
@@ -259,14 +260,14 @@ class Project:
 
     def _publish(self, path: Path, text: str) -> bool:
         with plain_store_errors(path):
-            make_folder(self._store_root, path.parent)
+            make_folder(self._store_root, path.parent, self._check_root)
             published = publish_file(path, lambda file: write_bytes(file, text.encode()))
             sync_folder(path.parent)
         return published
 
     def _replace(self, path: Path, text: str) -> None:
         with plain_store_errors(path):
-            make_folder(self._store_root, path.parent)
+            make_folder(self._store_root, path.parent, self._check_root)
             replace_file(path, lambda file: write_bytes(file, text.encode()))
             sync_folder(path.parent)
 

@@ -44,20 +44,26 @@ def plain_store_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"cannot use {path} in the project store: {cause}") from error
 
 
-def make_folder(root: Path, folder: Path) -> None:
+def make_folder(root: Path, folder: Path, check_root: Callable[[], None]) -> None:
     """Create ``folder`` and its missing parents below ``root``, durably.
 
     The root itself is never created here: an unmounted network folder must
-    not be mistaken for an empty store.
+    not be mistaken for an empty store. ``check_root`` is called before anything
+    is created directly below it, and raises where it is not the store any more.
     """
-    if folder == root or folder.is_dir():
+    if folder == root:
         if not root.is_dir():
             raise StoreError(f"the project store {root} is gone")
+        check_root()
         return
-    make_folder(root, folder.parent)
+    if folder.is_dir():
+        return
+    make_folder(root, folder.parent, check_root)
     with suppress(FileExistsError):
         folder.mkdir()
         sync_folder(folder.parent)
+    if not folder.is_dir():
+        raise StoreError(f"{folder} in the project store is no folder; move it away")
 
 
 def publish_file(target: Path, write: Callable[[BinaryIO], None]) -> bool:

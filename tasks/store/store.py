@@ -13,7 +13,7 @@ from tasks.errors import Failure, ItemError, ProjectError, Reason
 from tasks.store import publication
 from tasks.store.artefacts import Artefacts
 from tasks.store.canonical import Json
-from tasks.store.identity import identity_of
+from tasks.store.identity import SameStore, identity_of
 from tasks.store.keys import ArtefactKey, is_name
 from tasks.store.photos import PhotoRecord, Photos
 from tasks.store.project import Project
@@ -33,13 +33,15 @@ class Store:
     def __init__(self, root: Path, import_roots: Sequence[Path] = ()) -> None:
         self.root = root
         self.import_roots = tuple(import_roots)
-        self._photos = Photos(root)
-        self._artefacts = Artefacts(root)
+        self._same = SameStore(root)
+        self._photos = Photos(root, self._same.check)
+        self._artefacts = Artefacts(root, self._same.check)
         self._keeps_damage = False
 
     def keeping_damage(self) -> "Store":
         """Return the same store for somebody who only looks: what is damaged is not discarded."""
         store = Store(self.root, self.import_roots)
+        store.expect(self._same.expected_id)
         store._keeps_damage = True
         return store
 
@@ -56,6 +58,18 @@ class Store:
         """
         return identity_of(self.root)
 
+    def expect(self, store_id: str) -> None:
+        """Be the store that calls itself so from now on ("" = any): nothing is made in another's folder."""
+        self._same.expected_id = store_id
+
+    def check(self) -> None:
+        """Check that the folder still is the expected store; costs one stat.
+
+        Raises:
+            StoreError: it is gone, was replaced by an empty folder, or is another store.
+        """
+        self._same.check()
+
     def project(self, project_id: str) -> Project:
         """Return a project, which need not exist yet.
 
@@ -67,7 +81,7 @@ class Store:
                 f"{project_id!r} is not a project name: 1 to 64 of a-z, 0-9, '.', '_', '-', "
                 "the first a letter or digit"
             )
-        return Project(self.root, project_id)
+        return Project(self.root, project_id, self._same.check)
 
     def project_ids(self) -> list[str]:
         """Return the names of the projects that exist, sorted."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def submit(cluster: Cluster, sleep_seconds: float = 0.05) -> None:
 
 def waits_for(cluster: Cluster, name: str = "one") -> str:
     """Return what a node says it waits for."""
-    return (cluster.server.hget(keys.node(name), "waits_for") or b"").decode()
+    return str(cast("bytes", cluster.server.hget(keys.node(name), "waits_for") or b""), "utf-8")
 
 
 def wait_for_the_pause(cluster: Cluster, cause: str, name: str = "one") -> None:
