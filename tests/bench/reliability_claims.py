@@ -1,10 +1,9 @@
 """Holds the cases of who has a message: long jobs, frozen nodes, a node that joins."""
 
 from functools import partial
-from typing import Any
 
 from tests.bench.reliability_case import Case, Checks, Result, nothing_lost
-from tests.bench.reliability_kinds import result_key
+from tests.bench.reliability_kinds import ONE, result_key
 from tests.bench.reliability_nodes import DEFAULT_SWEEPS, SWIFT_SWEEPS
 from tests.bench.reliability_scene import Scene
 
@@ -13,6 +12,7 @@ APART_SECONDS = 6.0
 """Between the starts of the two workers: stock's first looks for lost jobs are as far apart."""
 LONG_ENOUGH_SECONDS = 15.0
 """For a job without work to start and end, on any worker."""
+ROUNDS = 5
 _SETTLE_SECONDS = 1.0
 
 
@@ -28,23 +28,26 @@ def long_job(scene: Scene, *, seconds: float = JOB_SECONDS, apart_seconds: float
     return Result(tally=scene.tally())
 
 
-def frozen_when_idle(scene: Scene) -> Result:
-    """Freeze an idle worker, send it a job, kill it, start another."""
+def frozen_when_idle(scene: Scene, *, rounds: int = ROUNDS) -> Result:
+    """Freeze an idle worker, send it a job at once, kill it, start another; and again."""
     scene.configure(stock=SWIFT_SWEEPS)
-    first = scene.start("a")
-    scene.watch(_SETTLE_SECONDS, until=lambda: False)  # It waits for messages now, whichever way it does.
-    first.freeze()
-    scene.send()
-    scene.watch(_SETTLE_SECONDS, until=lambda: False)
-    first.kill()
-    scene.start("b")
+    with scene.sender() as send:
+        for number in range(rounds):
+            node = scene.start(f"node{number}")
+            scene.until(lambda: not scene.client.llen(ONE), "nothing waits")
+            scene.watch(_SETTLE_SECONDS, until=lambda: False)  # It waits for messages, whichever way it does.
+            node.freeze()
+            send()
+            scene.watch(_SETTLE_SECONDS, until=lambda: False)
+            node.kill()
+    scene.start("last")
     scene.watch(LONG_ENOUGH_SECONDS)
     return Result(tally=scene.tally())
 
 
-def joining_node(scene: Scene, *, stock: dict[str, Any] = SWIFT_SWEEPS) -> Result:
+def joining_node(scene: Scene, *, prefetch: int = 1) -> Result:
     """Let a busy worker see two jobs, then another worker join."""
-    scene.configure(stock=stock)
+    scene.configure(stock={"worker_prefetch_multiplier": prefetch})
     first_gate, gate = scene.folder / "first-gate", scene.folder / "gate"
     scene.start("a")
     scene.send(gate=str(first_gate))
@@ -123,7 +126,7 @@ CASES = (
     ),
     Case(
         letter="b",
-        title="an idle worker is frozen, a job is sent, the worker is killed, another starts",
+        title=f"{ROUNDS} times: an idle worker is frozen, a job is sent, the worker is killed",
         play=frozen_when_idle,
         checks=_once,
     ),
@@ -132,11 +135,7 @@ CASES = (
         title="a worker is busy, two jobs wait, another worker joins",
         play=joining_node,
         checks=_one_each,
-        stock_variants={
-            "stock, prefetch 4": partial(
-                joining_node, stock={**SWIFT_SWEEPS, "worker_prefetch_multiplier": 4}
-            )
-        },
+        stock_variants={"stock, prefetch 4": partial(joining_node, prefetch=4)},
     ),
     Case(
         letter="i",

@@ -34,8 +34,9 @@ def killer(scene: Scene, *, watched_seconds: float = WATCHED_SECONDS) -> Result:
 
 def _with_a_killer(scene: Scene, *, kind: str, jobs: int, killer: int, watched_seconds: float) -> Result:
     scene.configure(stock=SWIFT_SWEEPS)
-    for number in range(jobs):
-        scene.send(kind=kind, kills_itself=number == killer)
+    with scene.sender() as send:
+        for number in range(jobs):
+            send(kind=kind, kills_itself=number == killer)
     scene.start("a")
     scene.watch(watched_seconds)
     starts = [line.job for line in scene.log.starts()]

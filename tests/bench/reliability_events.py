@@ -7,7 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from celery import Celery
@@ -44,13 +44,12 @@ def listening(broker_url: str) -> Iterator[Callable[[], int]]:
     def listen() -> None:
         with Celery(broker=broker_url, set_as_current=False) as app, app.connection_for_read() as connection:
             receiver = app.events.Receiver(connection, handlers={"*": state.event})
-            with receiver.consumer_context(wakeup=False):
+            # It listens on a copy of the connection.
+            with receiver.consumer_context(wakeup=False) as (listener, _, _):
                 ready.set()
                 while not stop.is_set():
-                    try:
-                        connection.drain_events(timeout=0.2)
-                    except TimeoutError:
-                        continue
+                    with suppress(TimeoutError):
+                        listener.drain_events(timeout=0.2)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()

@@ -31,8 +31,7 @@ def killed_redis(scene: Scene, *, jobs: int = JOBS_OVER_RESTARTS, seed: int = CH
     """Kill Redis (which keeps its data) three times while jobs run."""
     scene.configure(stock=SWIFT_SWEEPS)
     chance = random.Random(seed)
-    for _ in range(jobs):
-        scene.send(seconds=0.4)
+    _send_all(scene, jobs, seconds=0.4)
     scene.start("a", processes=2)
     for _ in range(RESTARTS):
         before = len(scene.log.starts())
@@ -42,7 +41,9 @@ def killed_redis(scene: Scene, *, jobs: int = JOBS_OVER_RESTARTS, seed: int = CH
         scene.watch(DOWN_SECONDS, until=lambda: False)
         scene.redis.start()
     scene.watch(MOST_SECONDS)
-    return Result(tally=scene.tally(), figures={"restarts": RESTARTS, "seed": seed})
+    ends_ns = [line.at_ns for line in (*scene.log.starts(), *scene.log.ends())]
+    seconds = round((max(ends_ns) - min(ends_ns)) / 1e9, 1)
+    return Result(tally=scene.tally(), figures={"restarts": RESTARTS, "seconds": seconds, "seed": seed})
 
 
 def lost_events(scene: Scene, *, jobs: int = JOBS_WITH_EVENTS, seed: int = CHANCE_SEED) -> Result:
@@ -63,11 +64,16 @@ def lost_events(scene: Scene, *, jobs: int = JOBS_WITH_EVENTS, seed: int = CHANC
     return Result(tally=scene.tally(), figures=figures)
 
 
+def _send_all(scene: Scene, jobs: int, **arguments: Any) -> None:
+    with scene.sender() as send:
+        for _ in range(jobs):
+            send(**arguments)
+
+
 def _give(scene: Scene, jobs: int) -> None:
     """Give jobs: ours as a project, whose live state `tiepoint status` shows."""
     if scene.sort is not TIEPOINT:
-        for _ in range(jobs):
-            scene.send()
+        _send_all(scene, jobs)
         return
     start_project(scene, jobs)
 

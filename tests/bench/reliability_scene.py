@@ -64,18 +64,40 @@ class Scene:
         )
         return self._stack.enter_context(running_node(self.sort, setting, self.client))
 
-    def send(self, *, kind: str = ONE, options: dict[str, Any] | None = None, **arguments: Any) -> int:
-        """Give one job to the queue; its number."""
+    def send(self, **arguments: Any) -> int:
+        """Give one job to the queue; its number. See :meth:`sender`."""
+        with self.sender() as send:
+            return send(**arguments)
+
+    @contextmanager
+    def sender(self) -> Iterator[Callable[..., int]]:
+        """Connect once; a function that gives a job: ``kind``, ``options`` of Celery, the job's arguments."""
+        with (
+            Celery(broker=self.redis.broker_url, set_as_current=False) as client,
+            client.connection_for_write() as link,
+        ):
+            link.ensure_connection()
+            yield partial(self._send, client, link)
+
+    def _send(
+        self,
+        client: Celery,
+        link: Any,
+        *,
+        kind: str = ONE,
+        options: dict[str, Any] | None = None,
+        **arguments: Any,
+    ) -> int:
         job = self.jobs
-        with Celery(broker=self.redis.broker_url, set_as_current=False) as client:
-            client.send_task(
-                kind,
-                kwargs={"job": job, "log": str(self.log.path), **arguments},
-                queue=kind,
-                task_id=f"job-{job}",
-                **(options or {}),
-            )
         self.jobs += 1
+        client.send_task(
+            kind,
+            kwargs={"job": job, "log": str(self.log.path), **arguments},
+            queue=kind,
+            task_id=f"job-{job}",
+            connection=link,
+            **(options or {}),
+        )
         return job
 
     def stats(self) -> dict[str, dict[str, Any]]:
