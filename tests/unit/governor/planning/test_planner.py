@@ -121,7 +121,7 @@ def test_planning_computes_with_integers_only() -> None:
     """No float constant, no true division, no rounding, nothing of `math`: the same bits everywhere."""
     folder = Path(str(governor.planning.__file__)).parent
     found = [
-        f"{path.name}:{node.lineno}"
+        f"{path.name}: {ast.unparse(node)}"
         for path in sorted(folder.glob("*.py"))
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if _is_inexact(node)
