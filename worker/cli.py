@@ -14,6 +14,7 @@ import typer
 
 from worker import (
     cluster_commands,
+    dead_command,
     doctor_command,
     flower_command,
     local_commands,
@@ -42,6 +43,7 @@ for command in (
     cluster_commands.cancel,
     cluster_commands.retry,
     cluster_commands.explain,
+    dead_command.dead,
     worker_command.worker,
     node_command.node,
     doctor_command.doctor,

@@ -25,11 +25,14 @@ from tasks.parameters import ProjectParameters
 from tasks.store import Project, Store
 from tasks.store.keys import is_name
 from worker.blocked import Blocked
+from worker.dead_jobs import DeadJob
+from worker.dead_list import PutBack
 from worker.explanation import Explanation, explain_project
 from worker.job_explanation import Nodes, explain_job
 from worker.live_nodes import LiveNode
 from worker.project_queue import ProjectQueue, QueueError, queue_errors
 from worker.project_state import ProjectState
+from worker.queue_counts import QueueCounts
 from worker.settings import Settings
 from worker.submission import Wanted, check_matcher, check_nodes, make_project, name_for, photos_of
 from worker.trace_command import Answer, ask_nodes
@@ -98,6 +101,7 @@ class Client:
         project = make_project(self.store, wanted, name=name, default_name=name_for(photos))
         self._end_cancelling(project.id)
         project.clear_failures()
+        self._queue.forget_dead(project.id)
         self._queue.start(project.id, until=until)
         return project.id
 
@@ -179,13 +183,15 @@ class Client:
             # Children hold nothing that a signal could spoil.
             app.control.revoke(job_ids, terminate=True, signal="SIGKILL")
 
-    def retry(self, name: str, *, until: Phase | None = None) -> str:
+    def retry(self, name: str, *, until: Phase | None = None) -> str | None:
         """Try again what had failed: of a whole project, or one failed job by its id; returns the project.
 
-        A project that was cancelled, or whose state Redis has lost, goes on.
+        A project that was cancelled, or whose state Redis has lost, goes on. A
+        job of no project (None) waits in its list again, as it was sent.
 
         Raises:
-            ProjectError: neither a project of the store nor a job that has failed.
+            ProjectError: neither a project of the store nor a job that has failed,
+                or nothing is kept of that job that could be put back.
         """
         self._check_store()
         if name not in self.store.project_ids():
@@ -193,23 +199,53 @@ class Client:
         project = self.project(name)
         self._end_cancelling(name)
         project.clear_failures()
+        self._queue.forget_dead(name)
         self._start_again(project, until)
         return name
 
-    def _retry_job(self, job_id: str) -> str:
-        report = next((report for report in self._queue.dead() if report.get("job_id") == job_id), None)
-        if report is None:
+    def _retry_job(self, job_id: str) -> str | None:
+        dead = next((job for job in self._queue.dead() if job.job_id == job_id), None)
+        if dead is None:
             raise ProjectError(
                 f"{job_id} is neither a project in {self.store.root} nor a job that has failed; "
-                "`tiepoint status` lists the projects, `tiepoint explain PROJECT` their failed jobs"
+                "`tiepoint status` lists the projects, `tiepoint dead` the failed jobs, and "
+                f"`tiepoint explain {job_id}` says whether it waits or runs"
             )
-        if not all(report.get(part) for part in ("project", "stage", "item")):
-            raise ProjectError(f"the job {job_id} belongs to no project; send it again as it was sent")
-        project = self.project(report["project"])
+        if dead.place is None:
+            self._put_back(dead)
+            return None
+        project = self.project(dead.place.project)
         self._end_cancelling(project.id)
-        project.clear_failure(report["stage"], report["item"])
+        project.clear_failure(dead.place.stage, dead.place.item)
+        self._queue.forget_dead(project.id, dead.place.stage, dead.place.item)
         self._start_again(project, None)
         return project.id
+
+    def _put_back(self, dead: DeadJob) -> None:
+        problem = dead.retry_problem()
+        if problem is not None:
+            raise ProjectError(f"the job {dead.job_id} {problem}")
+        match self._queue.put_back(dead):
+            case PutBack.GONE:
+                raise ProjectError(
+                    f"the job {dead.job_id} has been put back already; `tiepoint explain {dead.job_id}` "
+                    "says where it is"
+                )
+            case PutBack.NOT_KEPT:
+                raise ProjectError(
+                    f"the message of the job {dead.job_id} was not kept: it has more than 64 KiB; "
+                    "send it again as it was sent"
+                )
+            case PutBack.WAITS_AGAIN:
+                return
+
+    def dead(self) -> Iterator[DeadJob]:
+        """Yield the jobs that have failed for good, newest first; those tried again since are gone."""
+        return self._queue.dead()
+
+    def counts(self) -> QueueCounts:
+        """Count where all jobs are, at one moment."""
+        return self._queue.counts(list(self._kinds))
 
     def _start_again(self, project: Project, until: Phase | None) -> None:
         check_matcher(self._queue.nodes(), project.parameters)

@@ -113,10 +113,15 @@ def cancel(
 def retry(
     project: JobOrProject, broker: BrokerOption = None, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Try failed items of a project on a cluster again, or one failed job."""
+    """Try failed items of a project on a cluster again, or one failed job of any sender."""
     with plain_errors(), cluster(broker, store) as client:
         project_id = client.retry(project)
-    show_started_again(project_id, as_json=as_json)
+    if project_id is not None:
+        show_started_again(project_id, as_json=as_json)
+    elif as_json:
+        typer.echo(json.dumps({"job": project}))
+    else:
+        say(f"waits again, as it was sent; `tiepoint explain {shlex.quote(project)}` says where")
 
 
 def explain(

@@ -7,9 +7,11 @@ decide what fails (:mod:`worker.running_batch`), nor keep reports
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
 
+from governor.wording import in_binary_units
 from tasks.errors import Failure, Reason
 from worker.claimed_item import ClaimedItem
 from worker.deaths import Ending, LastEnd
@@ -40,6 +42,17 @@ _OF_OTHER_ENDS = {
     Ending.EXITED: DeadEnding.ERROR,
     Ending.NO_RESULT: DeadEnding.ERROR,
     Ending.SPAWNER_LOST: DeadEnding.LOST_NODE,
+}
+
+
+_IN_WORDS = {
+    DeadEnding.ERROR: "failed",
+    DeadEnding.KILLED: "killed by a signal",
+    DeadEnding.OUT_OF_MEMORY: "out of memory",
+    DeadEnding.OUT_OF_MEMORY_SUSPECTED: "out of memory (suspected)",
+    DeadEnding.TIME_LIMIT: "at its time limit",
+    DeadEnding.CANCELLED: "cancelled",
+    DeadEnding.LOST_NODE: "given up",
 }
 
 
@@ -125,19 +138,41 @@ class DeadJob:
                 **{name: str(told.get(name, "")) for name in ("kind", "job_id", "name", "cause", "cure")},
                 reason=str(told.get("reason", "")),
                 ending=DeadEnding(told.get("ending", DeadEnding.ERROR)),
-                attempts=int(told.get("attempts", 0)),
-                lost=int(told.get("lost", 0)),
+                attempts=_number(told, "attempts") or 0,
+                lost=_number(told, "lost") or 0,
                 attempt=Attempt(
-                    **{name: told.get(name) for name in ("node", "reserved_bytes", "peak_bytes")}
+                    node=told.get("node"),
+                    reserved_bytes=_number(told, "reserved_bytes"),
+                    peak_bytes=_number(told, "peak_bytes"),
                 ),
                 last_end=LastEnd.from_history(last_end) if last_end else None,
                 place=_place(told),
-                serial=told.get("serial"),
-                at_ms=told.get("at_ms"),
+                serial=_number(told, "serial"),
+                at_ms=_number(told, "at_ms"),
                 text=text,
             )
         except (AttributeError, TypeError) as error:
             raise ValueError("not the report of a dead job") from error
+
+    def sentence(self) -> str:
+        """Return e.g. "killed by a signal on node pc1 after 3 attempts, with 64 MiB reserved"."""
+        where = "" if self.attempt.node is None else f" on node {self.attempt.node}"
+        counts = _counted(self.attempts, "attempt") + _counted(self.lost, "lost node")
+        after = f" after {' and '.join(counts)}" if counts else ""
+        return f"{_IN_WORDS[self.ending]}{where}{after}{self._memory()}"
+
+    def when(self) -> str:
+        """Return e.g. ", at 2026-11-30T09:12:44+00:00"; empty where that is not known."""
+        if self.at_ms is None:
+            return ""
+        return f", at {datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(timespec='seconds')}"
+
+    def _memory(self) -> str:
+        reserved_bytes, peak_bytes = self.attempt.reserved_bytes, self.attempt.peak_bytes
+        if reserved_bytes is None:
+            return ""
+        used = "" if peak_bytes is None else f" and at least {in_binary_units(peak_bytes)} in use"
+        return f", with {in_binary_units(reserved_bytes, rounded_up=True)} reserved{used}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form: of the list in Redis, and of ``--json``."""
@@ -161,6 +196,17 @@ class DeadJob:
             told |= {"project": self.place.project, "stage": self.place.stage, "item": self.place.item}
         numbers = {"serial": self.serial, "at_ms": self.at_ms}
         return {name: number for name, number in numbers.items() if number is not None} | told
+
+    def retry_problem(self) -> str | None:
+        """Return why `tiepoint retry` cannot put this job back whatever is kept of it; None: it may.
+
+        A worker remembers for hours what was revoked.
+        """
+        if self.place is not None:
+            return None
+        if self.ending is DeadEnding.CANCELLED:
+            return "was revoked or has expired, and workers refuse its id; send it again as a new job"
+        return None if self.job_id else "could not be read, and has no id"
 
     def to_text(self) -> str:
         """Return the report for the script that keeps it."""
@@ -186,8 +232,19 @@ def ending_of(end: Ending) -> DeadEnding:
     return _OF_OTHER_ENDS.get(end) or DeadEnding(end)
 
 
+def _counted(count: int, noun: str) -> list[str]:
+    return [f"{count} {noun}{'' if count == 1 else 's'}"] if count else []
+
+
 def _attempt_of(end: LastEnd) -> Attempt:
     return Attempt(node=end.node, reserved_bytes=end.reserved_bytes, peak_bytes=end.peak_bytes)
+
+
+def _number(told: dict[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    if value is not None and type(value) is not int:
+        raise TypeError(name)
+    return value
 
 
 def _place(told: dict[str, Any]) -> Place | None:

@@ -12,6 +12,7 @@ from typing import Any
 from governor.wording import in_binary_units
 from tasks.kind import Kind
 from worker import keys
+from worker.dead_jobs import DeadJob
 from worker.live_nodes import LiveNode
 from worker.project_queue import ProjectQueue, headers_of, queue_errors
 from worker.project_state import ProjectState, StageProgress
@@ -62,7 +63,7 @@ def explain_project(
         *(one.sentence() for one in blocked),
         *hindrances(state, nodes),
         *_too_large(large_bytes, nodes),
-        *(f"job {report.get('job_id')} has failed: {report.get('cause')}" for report in failed),
+        *(f"job {job.job_id} has failed: {job.cause}" for job in failed),
     ]
     facts = {
         "phase": state.phase,
@@ -70,7 +71,7 @@ def explain_project(
         "stages": {name: asdict(stage) for name, stage in state.stages.items()},
         "blocked": [one.to_dict() for one in blocked],
         "set_aside_bytes": large_bytes,
-        "failed_jobs": failed,
+        "failed_jobs": [job.to_dict() for job in failed],
         "nodes": [node.to_dict() for node in nodes],
     }
     return Explanation(subject=project_id, state=state.state, sentences=tuple(sentences), facts=facts)
@@ -78,13 +79,14 @@ def explain_project(
 
 def _failed_jobs(
     project_id: str, queue: ProjectQueue, failed_items: Container[tuple[str, str]]
-) -> list[dict[str, Any]]:
+) -> list[DeadJob]:
     """Return the last report of each item that has failed, newest first, as many as are told."""
-    last: dict[tuple[str, str], dict[str, Any]] = {}
-    for report in queue.dead():
-        place = (str(report.get("stage")), str(report.get("item")))
-        if report.get("project") == project_id and place in failed_items:
-            last.setdefault(place, report)
+    last: dict[tuple[str, str], DeadJob] = {}
+    for job in queue.dead():
+        place = job.place
+        if place is None or place.project != project_id or (place.stage, place.item) not in failed_items:
+            continue
+        last.setdefault((place.stage, place.item), job)
     return list(islice(last.values(), _MOST_FAILED_JOBS))
 
 

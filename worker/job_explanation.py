@@ -196,13 +196,13 @@ def _claimed(search: _Search) -> Iterator[_Found]:
 
 
 def _failed(search: _Search) -> Iterator[Explanation]:
-    for report in search.queue.dead():
-        if report.get("job_id") == search.job_id:
-            again = f" `tiepoint retry {search.job_id}` tries it again." if report.get("project") else ""
-            cause = str(report.get("cause", "")).rstrip(".")
-            sentence = f"it has failed: {cause}. {report.get('cure', '')}{again}"
+    for job in search.queue.dead():
+        if job.job_id == search.job_id:
+            again = "" if job.retry_problem() else f" `tiepoint retry {search.job_id}` tries it again."
+            why = f"it has failed: {job.cause.rstrip('.')}. {job.cure}{again}"
+            sentences = (why, f"{job.sentence()}{job.when()}")
             yield Explanation(
-                subject=search.job_id, state="failed", sentences=(sentence,), facts={"job": report}
+                subject=search.job_id, state="failed", sentences=sentences, facts={"job": job.to_dict()}
             )
 
 

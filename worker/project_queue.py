@@ -14,11 +14,14 @@ from kombu.exceptions import OperationalError
 
 from tasks.catalog import STAGES
 from tasks.expand import PLAN_STAGE, ExpandPayload, expand_job
-from worker import keys
+from worker import dead_list, keys
 from worker.connections import plain_client
+from worker.dead_jobs import DeadJob
+from worker.dead_list import PutBack
 from worker.envelope import to_push
 from worker.live_nodes import LiveNode, read_node
 from worker.project_state import ProjectState, read_state
+from worker.queue_counts import QueueCounts, count_jobs
 from worker.redis_errors import cause_of, cure_of
 from worker.redis_scripts import Script, run
 
@@ -162,7 +165,7 @@ class ProjectQueue:
             for _, payload in self._redis.hscan_iter(keys.inflight(incarnation), count=_STRETCH):
                 yield incarnation.rpartition("|")[0], payload
 
-    # -- Waiting and failed jobs --------------------------------------------------------
+    # -- Waiting jobs -------------------------------------------------------------------
 
     def waiting_in(self, name: str) -> Iterator[bytes]:
         """Yield the messages of a list, the next in line first."""
@@ -216,41 +219,29 @@ class ProjectQueue:
         for entry, score in self._redis.zscan_iter(name, count=_STRETCH):
             yield read_parked(entry, score)
 
-    def dead(self) -> Iterator[dict[str, Any]]:
-        """Yield the reports of failed jobs, newest first."""
+    # -- Failed jobs --------------------------------------------------------------------
+
+    def dead(self) -> Iterator[DeadJob]:
+        """Yield the failed jobs, newest first; what is no report is passed over."""
         with queue_errors():
-            for first in range(0, keys.MAX_DEAD_JOBS, _STRETCH):
-                reports = cast("list[bytes]", self._redis.lrange(keys.DEAD, first, first + _STRETCH - 1))
-                yield from (json.loads(report) for report in reports)
-                if not reports:
-                    return
+            yield from dead_list.jobs(self._redis)
+
+    def put_back(self, job: DeadJob) -> PutBack:
+        """Put a failed job without a project back into its list, as it was sent."""
+        with queue_errors():
+            return dead_list.put_back(self._redis, job)
+
+    def forget_dead(self, project_id: str, stage: str = "", item: str = "") -> int:
+        """Drop the reports of a project that is started again, or of one item; return how many."""
+        with queue_errors():
+            return dead_list.forget(self._redis, project_id, stage, item)
 
     # -- What is in the queue ------------------------------------------------------------
 
-    def counts(self, kinds: Sequence[str]) -> dict[str, int]:
-        """Return how many jobs wait, are set aside as large, delayed, claimed and dead."""
+    def counts(self, kinds: Sequence[str]) -> QueueCounts:
+        """Return how many jobs of these kinds are where, at one moment."""
         with queue_errors():
-            leases = cast("list[bytes]", self._redis.zrange(keys.LEASES, 0, -1))
-            asking = self._redis.pipeline(transaction=False)
-            lists = [name for kind in kinds for name in keys.queue_lists(kind)]
-            for name in lists:
-                asking.llen(name)
-            for kind in kinds:
-                asking.zcard(keys.large(kind))
-            asking.zcard(keys.DELAYED)
-            for lease in leases:
-                asking.hlen(keys.inflight(_text(lease)))
-            asking.llen(keys.DEAD)
-            lengths = [int(length) for length in asking.execute()]
-        waiting, rest = lengths[: len(lists)], lengths[len(lists) :]
-        large, (delayed, *claimed, dead) = rest[: len(kinds)], rest[len(kinds) :]
-        return {
-            "waiting": sum(waiting),
-            "large": sum(large),
-            "delayed": delayed,
-            "claimed": sum(claimed),
-            "dead": dead,
-        }
+            return count_jobs(self._redis, kinds)
 
     def drained_by(self) -> str | None:
         """Return the node that makes room for a large job; None where none does."""

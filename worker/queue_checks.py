@@ -174,12 +174,15 @@ def _strangers(nodes: list[LiveNode], store_id: str | None) -> list[LiveNode]:
 def check_jobs(queue: Queue) -> Finding:
     """Count what is in the queue."""
     counts = queue.projects.counts(list(queue.kinds))
-    told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    if counts["dead"]:
+    told = (
+        f"{sum(counts.waiting.values())} waiting, {sum(counts.large.values())} large, "
+        f"{counts.delayed} delayed, {counts.claimed} claimed, {counts.dead} dead"
+    )
+    if counts.dead:
         return warning(
             "jobs",
             told,
-            "`tiepoint explain PROJECT` says why jobs are dead, `tiepoint retry` tries them again",
+            "`tiepoint dead` says which and why, `tiepoint retry` tries them again",
         )
     return fine("jobs", told)
 

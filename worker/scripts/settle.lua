@@ -82,7 +82,7 @@ local LONGEST_KEPT = 64 * 1024
 
 local function keep_message(serial, list, payload)
   local _, _, _, rest = open_envelope(payload)
-  if #rest >= LONGEST_KEPT then return end
+  if #rest + 1 > LONGEST_KEPT then return end
   local message = list .. '\0{' .. rest
   redis.call('HSET', DEAD_MESSAGES, serial, message)
   count_total('kept_bytes', #message)

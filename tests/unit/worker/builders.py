@@ -11,6 +11,7 @@ from tasks.kind import Done, Job, Kind, Outcome, Payload
 from tasks.store import Store
 from worker.claim import Claimed, Head
 from worker.claimed_item import ClaimedItem, LeaseChannel, read_item
+from worker.dead_jobs import DeadJob
 from worker.envelope import to_message
 
 KIND = "noop"
@@ -52,6 +53,12 @@ def a_job(item: str = "a", **changes: Any) -> Job:
         "item": item,
     }
     return Job(**(values | changes))
+
+
+def a_dead_job(**told: Any) -> DeadJob:
+    """Build a failed job as it is read; what is not told is unknown."""
+    report = {"kind": KIND, "job_id": "7", "cause": "torn.", "cure": "Copy it again."}
+    return DeadJob.from_text(json.dumps(report | told).encode())
 
 
 def a_head(**changes: Any) -> Head:

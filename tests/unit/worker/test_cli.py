@@ -380,12 +380,13 @@ def test_options_of_workers_are_refused_for_a_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_no_cluster_in_the_environment")
-@pytest.mark.parametrize("command", ["watch", "cancel", "retry", "explain"])
+@pytest.mark.parametrize("command", ["watch", "cancel", "retry", "explain", "dead --kind"])
 def test_a_queue_that_does_not_answer_is_told_in_a_sentence(tmp_path: Path, command: str) -> None:
     """With exit code 1: the command was right."""
     project = Store(tmp_path).project("castle")
     project.create(ProjectParameters(), [Source(name="a.jpg", path="/a.jpg")])
-    result = invoke(command, "castle", "--broker", "redis+socket:///no/such/socket", "--store", tmp_path)
+    queue = ("--broker", "redis+socket:///no/such/socket", "--store", tmp_path)
+    result = invoke(*command.split(), "castle", *queue)
 
     assert result.exit_code == 1
     assert "error: the queue does not answer" in result.stderr

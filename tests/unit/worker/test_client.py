@@ -1,13 +1,17 @@
 """The client ends a cancellation before it starts a project again, and kills nothing of a new run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tasks.errors import Failure, Reason
+from tasks.errors import Failure, ProjectError, Reason
 from tasks.parameters import ProjectParameters
 from tasks.store import Project, Source
+from tests.unit.worker.builders import a_dead_job
 from worker.client import Client
+from worker.dead_jobs import DeadJob
+from worker.dead_list import PutBack
 from worker.live_nodes import LiveNode
 from worker.project_state import ProjectState
 
@@ -19,6 +23,8 @@ class FakeQueue:
         self._state = state
         self.held = {"job": "nimble"}
         self.calls: list[str] = []
+        self.reports: list[DeadJob] = []
+        self.is_put_back = PutBack.WAITS_AGAIN
 
     def state(self, _project: str) -> ProjectState:
         """Return the project's state."""
@@ -39,6 +45,20 @@ class FakeQueue:
     def until(self, _project: str) -> str:
         """Return the last phase."""
         return "model"
+
+    def forget_dead(self, project: str, stage: str = "", item: str = "") -> int:
+        """Drop reports."""
+        self.calls.append(" ".join(filter(None, ("forget", project, stage, item))))
+        return 0
+
+    def dead(self) -> Iterator[DeadJob]:
+        """Yield the failed jobs."""
+        yield from self.reports
+
+    def put_back(self, job: DeadJob) -> PutBack:
+        """Put a job back, or not."""
+        self.calls.append(f"put back {job.job_id}")
+        return self.is_put_back
 
     def start(self, _project: str, *, until: str) -> None:
         """Start the project."""
@@ -83,7 +103,7 @@ def test_jobs_of_the_cancelled_run_are_killed_before_the_next_run_starts(
     """Killed afterwards, they would count as failures of the new run."""
     client.retry("castle")
 
-    assert queue.calls == ["revoke job", "start until model"]
+    assert queue.calls == ["revoke job", "forget castle", "start until model"]
 
 
 def test_a_project_that_was_started_again_meanwhile_loses_no_job(tmp_path: Path) -> None:
@@ -111,3 +131,44 @@ def test_a_job_that_no_node_gives_up_is_counted(client: Client, queue: FakeQueue
     queue.held = dict.fromkeys(("a", "b"), "frozen")
 
     assert client.cancel("castle", wait_seconds=0.0).still_running == 2
+
+
+def test_a_failed_item_of_a_project_is_planned_anew(client: Client, queue: FakeQueue) -> None:
+    """Its failure and its report are gone before the project looks; other failures stay."""
+    project = client.project("castle")
+    for item in ("a", "b"):
+        failed(project, item, Reason.TRUNCATED)
+    queue.reports = [a_dead_job(project="castle", stage="features", item="a")]
+
+    assert client.retry("7") == "castle"
+    assert queue.calls == ["revoke job", "forget castle features a", "start until model"]
+    assert project.failed_items("features") == {"b"}
+
+
+def test_a_job_of_no_project_is_put_back(client: Client, queue: FakeQueue) -> None:
+    """No project starts."""
+    queue.reports = [a_dead_job(job_id="6"), a_dead_job(job_id="7")]
+
+    assert client.retry("7") is None
+    assert queue.calls == ["put back 7"]
+
+
+@pytest.mark.parametrize(
+    ("report", "is_put_back", "told"),
+    [
+        (a_dead_job(job_id="6"), PutBack.WAITS_AGAIN, "nor a job that has failed; .*explain 7. says whether"),
+        (a_dead_job(ending="cancelled"), PutBack.WAITS_AGAIN, "was revoked .*send it again as a new job"),
+        (a_dead_job(), PutBack.GONE, "has been put back already"),
+        (a_dead_job(), PutBack.NOT_KEPT, "was not kept: it has more than 64 KiB"),
+        (a_dead_job(project="ruin", stage="s", item="i"), PutBack.WAITS_AGAIN, "holds no project ruin"),
+    ],
+    ids=["not dead", "revoked", "gone", "too long", "no such project"],
+)
+def test_what_cannot_be_tried_again_is_told_with_its_cause(
+    client: Client, queue: FakeQueue, report: DeadJob, is_put_back: PutBack, told: str
+) -> None:
+    """And, where there is one, with another way."""
+    queue.reports, queue.is_put_back = [report], is_put_back
+
+    with pytest.raises(ProjectError, match=told):
+        client.retry("7")

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from tests.unit.worker.builders import a_kind
+from tests.unit.worker.builders import a_dead_job, a_kind
 from worker import keys
 from worker.cluster_watch import Standstill
+from worker.dead_jobs import DeadJob
 from worker.explanation import Explanation, explain_project, hindrances
 from worker.live_nodes import LiveNode
 from worker.project_queue import Parked, ProjectQueue
@@ -34,7 +35,7 @@ class FakeQueue:
         self, state: ProjectState, *nodes: LiveNode, large: tuple[tuple[str, int], ...] = ()
     ) -> None:
         self._state, self._nodes, self._large = state, list(nodes), large
-        self.reports: list[dict[str, Any]] = []
+        self.reports: list[DeadJob] = []
         self.heads: list[bytes] = []
 
     def state(self, _project: str) -> ProjectState:
@@ -64,7 +65,7 @@ class FakeQueue:
         """Return the server's time."""
         return 1_000_000
 
-    def dead(self) -> Iterator[dict[str, Any]]:
+    def dead(self) -> Iterator[DeadJob]:
         """Yield the failed jobs."""
         yield from self.reports
 
@@ -76,9 +77,9 @@ def explained(queue: FakeQueue) -> Explanation:
     )
 
 
-def failed_job(job_id: str, item: str, project: str = "p") -> dict[str, str]:
-    """Return a failed job's report."""
-    return {"job_id": job_id, "project": project, "stage": "match", "item": item, "cause": "torn"}
+def failed_job(job_id: str, item: str, project: str = "p") -> DeadJob:
+    """Return a failed job."""
+    return a_dead_job(job_id=job_id, project=project, stage="match", item=item, cause="torn")
 
 
 def test_a_running_project_tells_phase_and_open_jobs() -> None:

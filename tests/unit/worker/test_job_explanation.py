@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
 from governor.model import Estimate
-from tests.unit.worker.builders import a_job, a_kind
+from tests.unit.worker.builders import a_dead_job, a_job, a_kind
 from worker import keys
+from worker.dead_jobs import DeadJob
 from worker.envelope import to_message
 from worker.explanation import Explanation
 from worker.job_explanation import Nodes, explain_job
@@ -27,7 +28,7 @@ class FakeQueue:
 
     def __init__(self, *nodes: LiveNode, **places: list[bytes]) -> None:
         self._nodes, self._places = list(nodes), places
-        self.reports: list[dict[str, Any]] = []
+        self.reports: list[DeadJob] = []
 
     def nodes(self) -> list[LiveNode]:
         """Return who is alive."""
@@ -59,7 +60,7 @@ class FakeQueue:
         """Yield what the node has claimed."""
         yield from (("attic", payload) for payload in self._places.get("claimed", []))
 
-    def dead(self) -> Iterator[dict[str, Any]]:
+    def dead(self) -> Iterator[DeadJob]:
         """Yield the failed jobs."""
         yield from self.reports
 
@@ -132,12 +133,29 @@ def test_a_parked_job_tells_for_how_long() -> None:
 
 
 def test_a_failed_job_tells_cause_and_cure() -> None:
-    """And how to try it again."""
+    """And how to try it again, where and with how much memory it ended, and when."""
     queue = FakeQueue()
-    queue.reports = [{"job_id": "7", "cause": "torn.", "cure": "Copy it again.", "project": "p"}]
+    ended = {"ending": "out_of_memory", "node": "attic", "reserved_bytes": 2 * GIB, "peak_bytes": 3 * GIB}
+    queue.reports = [a_dead_job(**ended, attempts=3, at_ms=1_796_000_000_000)]
+    told = explained("7", queue)
 
-    (sentence,) = explained("7", queue).sentences
-    assert sentence == "it has failed: torn. Copy it again. `tiepoint retry 7` tries it again."
+    assert told.state == "failed"
+    why, how = told.sentences
+    assert why == "it has failed: torn. Copy it again. `tiepoint retry 7` tries it again."
+    assert how.startswith("out of memory on node attic after 3 attempts, with 2.00 GiB reserved and at least")
+    assert how.endswith("3.00 GiB in use, at 2026-11-30T00:53:20+00:00")
+    assert (told.facts["job"]["ending"], told.facts["job"]["peak_bytes"]) == ("out_of_memory", 3 * GIB)
+
+
+def test_of_a_revoked_job_no_retry_is_promised() -> None:
+    """Workers refuse its id; but the item of a project is planned under another."""
+    queue, place = FakeQueue(), {"project": "p", "stage": "match", "item": "a"}
+    queue.reports = [
+        a_dead_job(job_id="7", ending="cancelled"),
+        a_dead_job(job_id="8", ending="cancelled", **place),
+    ]
+
+    assert ["retry" in explained(job_id, queue).sentences[0] for job_id in ("7", "8")] == [False, True]
 
 
 def test_a_job_that_is_nowhere_is_unknown() -> None:
