@@ -24,7 +24,7 @@ def fill(server: "redis.Redis") -> None:
 def everything(server: "redis.Redis") -> dict[bytes, bytes | None]:
     """Return all that the server holds."""
     names: list[Any] = sorted(server.keys("*"))
-    return {name: server.dump(name) for name in names}  # type: ignore[misc]  # the stubs know coroutines
+    return {name: server.dump(name) for name in names}
 
 
 def full_node(server: "redis.Redis", *, claimed: int = 1) -> ScriptedNode:
