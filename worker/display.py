@@ -25,6 +25,7 @@ from rich.table import Table
 
 from tasks.catalog import STAGES
 from worker.project_state import ProjectState, StageProgress
+from worker.store_wait import is_for_store
 
 _TELL_AFTER_SECONDS = 5.0
 _TELL_AGAIN_AFTER_SECONDS = 60.0
@@ -48,6 +49,7 @@ class RunDisplay:
         self._finished: set[str] = set()
         self._busy_since: float | None = None
         self._tell_again_at = 0.0
+        self._is_store_away = False
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -64,6 +66,7 @@ class RunDisplay:
                 self._show_stage(stage, state.stages[stage])
                 self._tell_finished(stage, state)
         self._tell_waiting(waits_for)
+        self._tell_store(waits_for)
 
     def tell(self, sentence: str) -> None:
         """Print a sentence above the bars; names in it are no markup."""
@@ -104,6 +107,13 @@ class RunDisplay:
                 if is_for_cpu
                 else f"machine busy ({detail})"
             )
+
+    def _tell_store(self, waits_for: str) -> None:
+        """Say at once, and once, that the store is waited for, and that it has come back."""
+        is_away = is_for_store(waits_for)
+        if is_away != self._is_store_away:
+            self._is_store_away = is_away
+            self.tell(f"waiting for {waits_for}" if is_away else "the store is back")
 
     def _say(self, sentence: str) -> None:
         self._console.print(sentence, soft_wrap=True)

@@ -102,7 +102,7 @@ def hindrances(state: ProjectState, nodes: Sequence[LiveNode]) -> list[str]:
 
 
 def _node(node: LiveNode) -> str:
-    work = f"waits: {node.waits_for}" if node.waits_for else "works"
+    work = node.waiting if node.waits_for else "works"
     free_bytes = max(0, node.budget_memory_bytes - node.reserved_memory_bytes)
     memory = f"{in_binary_units(free_bytes)} of {in_binary_units(node.budget_memory_bytes)}"
     free_threads = node.budget_cpu_threads - node.reserved_cpu_threads

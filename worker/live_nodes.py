@@ -14,6 +14,7 @@ from tasks.errors import StoreError
 from tasks.store import Store
 from worker.logs import get_logger
 from worker.settings import Settings
+from worker.store_wait import is_for_store
 
 log = get_logger(__name__)
 
@@ -94,6 +95,11 @@ class LiveNode:
         path = PurePosixPath(source)
         roots = (*self.import_roots, *filter(None, [self.store]))
         return not path.is_absolute() or any(path.is_relative_to(root) for root in roots)
+
+    @property
+    def waiting(self) -> str:
+        """Return e.g. "waits for the store: ...", "waits: WAIT CPU_PSI: ..."; only where it waits."""
+        return f"waits{' for' if is_for_store(self.waits_for) else ':'} {self.waits_for}"
 
     @property
     def free_gpu_memory_bytes(self) -> int | None:

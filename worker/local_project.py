@@ -5,7 +5,7 @@ One run at a time works in a folder. Does not cover how the machine is used (:mo
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,8 @@ def run_and_summarise(local: LocalProject, options: LocalOptions, console: Conso
             state = run_locally(local.store, local.project, options, display.watch)
     except BaseException:
         # Our processes are gone; what they were writing when they were ended is nobody's now.
-        local.store.sweep_temporaries(time.time_ns(), min_age_seconds=0)
+        with suppress(StoreError):  # It may be what has ended the run.
+            local.store.sweep_temporaries(time.time_ns(), min_age_seconds=0)
         raise
     summary = {**summarise(local.store, local.project), **measured(state)}
     local.project.write_result(summary)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.store import Project, Store
+from tasks.store.publication import plain_store_errors
 from worker import tether
 from worker.bounds import find_bounds
 from worker.embedded import EmbeddedServer, embedded_server
@@ -26,6 +27,7 @@ from worker.node import check_partition
 from worker.project_queue import ProjectQueue, QueueError
 from worker.project_state import ProjectState
 from worker.settings import ProfileName, Settings, WrongSettingError
+from worker.store_wait import PATIENCE_SECONDS, StorePatience
 
 _POLL_SECONDS = 0.1
 _WARM_STOP_SECONDS = 10.0
@@ -56,19 +58,22 @@ def run_locally(store: Store, project: Project, options: LocalOptions, watch: Wa
     """Run a project, new or half done, to its end; returns the last live state.
 
     Raises:
-        RunError: server or worker ended, or planning failed.
+        RunError: server or worker ended, planning failed, or the store was away for too long.
         ServerError: no server could be started.
         WrongSettingError: a setting makes no sense, or another worker has the machine.
     """
     check_machine(options)
     with embedded_server() as server:
         settings = _settings(server.broker_url, store, project, options)
-        client = ProjectQueue(settings.redis_url)
+        client, patience = ProjectQueue(settings.redis_url), StorePatience()
         try:
             with _worker(settings, project.path / "worker.log") as worker:
                 client.start(project.id, until=options.until)
                 for state in _states_to_the_end(client, project):
-                    watch(state, client.waits_for(settings.name))
+                    waits_for = client.waits_for(settings.name)
+                    watch(state, waits_for)
+                    if patience.is_over(state, waits_for):
+                        raise RunError(_lost_store(store, waits_for))
                     _check_processes(server, worker, store)
             # The worker has ended: what it measured last is there now.
             return client.state(project.id)
@@ -82,6 +87,10 @@ def _lost_server(server: EmbeddedServer, store: Store, error: QueueError) -> str
     ended = server.how_it_ended()
     what = f"the embedded server ended ({ended})" if ended else f"the embedded server fails: {error}"
     return f"{what}; {_go_on(store)}"
+
+
+def _lost_store(store: Store, waits_for: str) -> str:
+    return f"waited {PATIENCE_SECONDS:.0f} s for {waits_for}, then {_go_on(store)}"
 
 
 def _go_on(store: Store) -> str:
@@ -166,7 +175,9 @@ def _worker(settings: Settings, log_path: Path) -> Iterator[_Worker]:
     """Run a governed worker for the time of the block; it ends before the block is left."""
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "WARNING"]
     command += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
-    with log_path.open("ab") as log:
+    with plain_store_errors(log_path):
+        log_file = log_path.open("ab")
+    with log_file as log:
         log_start = log.tell()
         kills = MemoryKills.within(find_bounds().limits)
         kills_before = kills.counts()

@@ -29,7 +29,7 @@ def show_nodes(console: Console, nodes: Sequence[LiveNode]) -> None:
     _print_table(console, (*columns, "IO slots", "pressure"), [_row(node) for node in nodes])
     for node in nodes:
         if node.waits_for:
-            _say(console, f"{node.name} waits: {node.waits_for}")
+            _say(console, f"{node.name} {node.waiting}")
 
 
 def show_node(

@@ -21,11 +21,10 @@ from tasks.store.probe import StoreFault, fault_behind, find_fault, free_bytes
 from worker.claimed_item import ClaimedItem
 from worker.logs import get_logger
 from worker.settle import settlement
+from worker.store_wait import WAITS_FOR_STORE
 
 log = get_logger(__name__)
 
-WAITS_FOR_STORE = "the store: "
-"""With this begins what a node says it waits for, where it is its store."""
 _FIRST_PROBE_SECONDS = 1.0
 _MOST_SECONDS = 30.0
 _SILENT_AFTER_NS = 5 * 10**9

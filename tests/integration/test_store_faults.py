@@ -12,7 +12,7 @@ from tests.integration.conftest import Cluster, Worker, wait_until
 from tests.integration.publishing_kinds import KIND_NAME, content_of, key_of
 from tests.small_disk import SmallDisk, mount_again, mounted, small_disk, unmount
 from worker import keys
-from worker.store_health import WAITS_FOR_STORE
+from worker.store_wait import WAITS_FOR_STORE
 
 DISK_BYTES = 16 * 2**20
 JOBS = 20

@@ -223,3 +223,12 @@ def test_the_demo_says_how_far_it_is_from_the_truth() -> None:
     text = summary_text(truth={"centre_rms_m": 0.0123, "extent_m": 81.6})
 
     assert "RMS 0.012 m over a flight of 82 m" in text
+
+
+def test_a_store_that_is_waited_for_is_told_at_once_and_once() -> None:
+    """With its cause and cure; and when it is back."""
+    screen, away = Screen(), "the store: the disk is full (0 bytes free of 20.0 MiB); free space on its disk"
+    for waits_for in ("", away, away, "", ""):
+        screen.watch(waits_for)
+
+    assert screen.lines == [f"waiting for {away}", "the store is back"]

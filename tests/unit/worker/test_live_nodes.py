@@ -73,3 +73,15 @@ def test_another_identity_is_another_store() -> None:
     """The same path on two machines may be two disks."""
     assert on_other_stores([NAS, DISK], "s") == []
     assert on_other_stores([NAS], "t") == [NAS]
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "sentence"),
+    [
+        ("the store: it is gone", "waits for the store: it is gone"),
+        ("WAIT CPU_PSI: 36 %", "waits: WAIT CPU_PSI: 36 %"),
+    ],
+)
+def test_what_a_node_waits_for_reads_as_a_sentence(waits_for: str, sentence: str) -> None:
+    """A governor's decision begins with its verdict."""
+    assert read_node("a", {"waits_for": waits_for}).waiting == sentence
