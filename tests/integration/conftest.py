@@ -170,12 +170,13 @@ def cluster(broker_url: str, server: "redis.Redis", tmp_path: Path) -> Iterator[
     """Return a cluster without workers; whatever runs at the end is killed."""
     cluster = Cluster(broker_url=broker_url, server=server, folder=tmp_path)
     yield cluster
-    with _killed(cluster.workers):
+    with killed(cluster.workers):
         pass
 
 
 @contextmanager
-def _killed(workers: list[Worker]) -> Iterator[None]:
+def killed(workers: list[Worker]) -> Iterator[None]:
+    """Kill at the end of the block whatever runs then."""
     yield
     for worker in workers:
         worker.process.kill()
