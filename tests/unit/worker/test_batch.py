@@ -1,5 +1,6 @@
 """A batch runs once in its child; whatever goes wrong costs the item it was at, and no other."""
 
+import errno
 import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -311,3 +312,84 @@ def test_a_plain_end_tells_no_more_than_that() -> None:
 def test_every_other_outcome_has_its_frame(outcome: Outcome, frame: dict[str, Any]) -> None:
     """Action and what belongs to it."""
     assert outcome_frame(outcome) == frame
+
+
+# -- The store as a whole ---------------------------------------------------------------
+
+
+def run_in(store: Store, kind: Kind, store_id: str, count: int = 2) -> Emitted:
+    """Run a batch that is meant for the store of this identity; return what was emitted."""
+    payloads = tuple(numbers(count))
+    places = tuple(Place(project="p", stage="match", item=str(n)) for n in range(count))
+    request = BatchRequest(
+        batch_id="1", kind=kind.name, payloads=payloads, places=places, grant=GRANT, store_id=store_id
+    )
+    emitted: Emitted = []
+    BatchRunner({kind.name: kind}, store).run(request, lambda index, frame: emitted.append((index, frame)))
+    return emitted
+
+
+def taking_away(store: Store, outcome: Outcome | Exception) -> Callback:
+    """Return a callback in whose first item the store's share goes, and leaves an empty folder."""
+
+    def run(payloads: Sequence[NumberPayload], _grant: Grant, _store: Store) -> Iterator[Outcome]:
+        store.root.rename(store.root.with_name("away"))
+        store.root.mkdir()
+        for _ in payloads:
+            if isinstance(outcome, Exception):
+                raise outcome
+            yield outcome
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Done(),
+        NotReady(cause="there is nothing"),
+        Failed(failure=FAILURE),
+        ValueError("there is nothing"),
+        StoreError("there is nothing"),
+    ],
+)
+def test_whatever_a_job_meets_without_its_store_is_the_stores_fault(
+    store: Store, outcome: Outcome | Exception
+) -> None:
+    """It has seen an empty folder: neither its results nor its failures are true."""
+    ((index, frame),) = run_in(store, a_kind(taking_away(store, outcome)), store.identity())
+
+    assert (index, frame["action"]) == (0, "store_away")
+    assert "it has lost its store.json" in frame["fault"]["cause"]
+    assert list(store.root.iterdir()) == []
+
+
+def test_a_batch_for_another_store_is_not_begun(store: Store) -> None:
+    """Nothing was claimed for the one that is mounted here now."""
+    calls: list[int] = []
+
+    def run(payloads: Sequence[NumberPayload], _grant: Grant, _store: Store) -> Iterator[Outcome]:
+        calls.append(len(payloads))
+        yield Done()
+
+    store.identity()
+    emitted = run_in(store, a_kind(run), "another")
+
+    assert (actions(emitted), calls) == ([(0, "store_away")], [])
+
+
+def test_a_full_disk_is_the_stores_fault_and_tells_its_room(store: Store) -> None:
+    """The disk has been full for this artefact, though a probe may fit."""
+    error = StoreError("the disk is full")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    ((_, frame),) = run_in(store, a_kind(yielding(error)), store.identity())
+
+    assert (frame["action"], frame["fault"]["cure"]) == ("store_away", "free space on its disk")
+    assert frame["fault"]["total_bytes"] > 0
+
+
+def test_a_file_that_cannot_be_read_in_a_store_that_is_well_is_its_items_trouble(store: Store) -> None:
+    """Three attempts, then the rest goes on without it."""
+    emitted = run_in(store, a_kind(yielding(StoreError("cannot use x"))), store.identity())
+
+    assert emitted == [(0, {"action": "transient", "cause": "cannot use x"})]

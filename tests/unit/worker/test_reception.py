@@ -17,6 +17,7 @@ from worker.claim import Claimed
 from worker.claimed_item import ClaimedItem
 from worker.reception import MAX_LOST_NODES, Reception
 from worker.settle import Settler
+from worker.store_health import StoreHealth, StoreSenses
 
 SERVER_NOW = datetime(2032, 5, 1, 12, 0, 0, tzinfo=UTC)
 """Not this machine's time: only the server's counts."""
@@ -237,3 +238,31 @@ def test_a_refused_message_that_cannot_be_read_is_settled(scene: Scene) -> None:
 
     assert scene.reason == "undecodable_message"
     assert scene.entries[0]["tag"] == "7"
+
+
+def test_what_cannot_be_recorded_for_want_of_the_store_goes_back(tmp_path: Path) -> None:
+    """A failure that no plan would see is none: the job would be planned, and fail, once more."""
+    scene = Scene(tmp_path / "store")
+    health = StoreHealth(
+        scene.store.root, scene.store.identity(), lambda: None, StoreSenses(start=lambda _run: None)
+    )
+    scene.reception = Reception(scene.store, cast("Settler", scene), scene._celery, scene._now_ms, health)
+    scene.store.root.rename(tmp_path / "away")
+    scene.store.root.mkdir()
+    scene.reception.refuse(a_claimed("a"), KIND, FAILURE)
+
+    assert [(entry["item"], entry["action"], entry["attempts"]) for entry in scene.entries] == [
+        ("a", "park", 0)
+    ]
+    assert (health.is_away, list(scene.store.root.iterdir())) == (True, [])
+
+
+def test_a_failure_that_one_file_forbids_to_record_is_settled_all_the_same(tmp_path: Path) -> None:
+    """The store is well; the job would come back for ever."""
+    scene = Scene(tmp_path / "store")
+    health = StoreHealth(scene.store.root, scene.store.identity(), lambda: None)
+    scene.reception = Reception(scene.store, cast("Settler", scene), scene._celery, scene._now_ms, health)
+    (scene.store.project("p").path / "failures").write_text("in the way")
+    scene.reception.refuse(a_claimed("a"), KIND, FAILURE)
+
+    assert (scene.reason, health.is_away) == (Reason.NEEDS_BIGGER_NODE, False)

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from governor.governor import Governor
 from governor.ledger import Reservation, ReservationState
 from governor.model import Estimate
 from tasks.errors import Failure, Reason
+from tasks.store.probe import StoreFault
 from tests.unit.governor.builders import Machine, a_governor
 from tests.unit.worker.builders import KIND, FakeRequest, a_kind, an_item
 from worker.claimed_item import ClaimedItem
@@ -18,12 +20,14 @@ from worker.deaths import Death, Ending
 from worker.frames import BatchReport
 from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
+from worker.store_health import StoreAwayError, StoreHealth, StoreSenses
 
 REPORT = BatchReport(peak_bytes=1000, recorded_items=3, retire=False)
 RETIRING = BatchReport(peak_bytes=1000, recorded_items=3, retire=True)
 KILLED = Death(ending=Ending.KILLED, cause="killed by SIGKILL")
 TERMINATED = Death(ending=Ending.KILLED, cause="killed by SIGTERM")
 OUT_OF_MEMORY = {"action": "suspect", "ending": "allocation_failed", "cause": "the job ran out of memory"}
+FULL = StoreFault(cause="the disk is full", cure="free space on its disk", free_bytes=0, total_bytes=2**20)
 FAILURE = Failure(name="a.jpg", reason=Reason.UNREADABLE, cause="torn", cure="copy it again")
 
 
@@ -47,8 +51,11 @@ class Scene:
     governor: Governor
     reservation: Reservation
     settler: FakeSettler
+    store: StoreHealth
     recorded: list[tuple[str, Failure]] = field(default_factory=list)
     over: list[RunningBatch] = field(default_factory=list)
+    is_store_away: bool = False
+    """No failure can be recorded."""
 
     @property
     def settled(self) -> list[tuple[str, str]]:
@@ -76,15 +83,24 @@ def a_scene(items: list[ClaimedItem] | None = None, *, window: int = 1) -> Scene
     settler = FakeSettler()
     recorded: list[tuple[str, Failure]] = []
     over: list[RunningBatch] = []
+    store = StoreHealth(Path("/store"), "s1", lambda: None, StoreSenses(start=lambda _run: None))
+
+    def record(item: ClaimedItem, failure: Failure) -> None:
+        if built.is_store_away:
+            raise StoreAwayError("the disk is full")
+        recorded.append((item.name, failure))
+
     services = BatchServices(
         governor=governor,
         settler=cast("Settler", settler),
-        record_failure=lambda item, failure: recorded.append((item.name, failure)),
+        record_failure=record,
+        store=store,
         on_over=over.append,
         node="pc1",
     )
     batch = RunningBatch(items, kind, reservation, services)
-    return Scene(batch, items, governor, reservation, settler, recorded, over)
+    built = Scene(batch, items, governor, reservation, settler, store, recorded, over)
+    return built
 
 
 @pytest.fixture
@@ -159,10 +175,12 @@ def test_an_item_that_asks_for_no_more_than_it_had_fails(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("attempts", "delay_ms"), [(0, 1_000), (1, 5_000)])
-def test_an_item_whose_store_is_away_is_parked_for_longer_each_time(attempts: int, delay_ms: int) -> None:
+def test_an_item_whose_file_cannot_be_used_is_parked_for_longer_each_time(
+    attempts: int, delay_ms: int
+) -> None:
     """It waits in Redis, not in a worker."""
     scene = a_scene([an_item("a", attempts=attempts)])
-    scene.batch.on_outcome(0, {"action": "transient", "cause": "the disk is full"})
+    scene.batch.on_outcome(0, {"action": "transient", "cause": "the disk reports an input/output error"})
 
     (entry,) = scene.settler.entries
     assert (entry["action"], entry["attempts"], entry["delay_ms"]) == ("park", 1, delay_ms)
@@ -172,7 +190,7 @@ def test_an_item_whose_store_is_away_is_parked_for_longer_each_time(attempts: in
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        ({"action": "transient", "cause": "the disk is full"}, Reason.STORE_UNAVAILABLE),
+        ({"action": "transient", "cause": "cannot use x: access is denied"}, Reason.STORE_UNAVAILABLE),
         (OUT_OF_MEMORY, Reason.WORKER_LOST),
     ],
 )
@@ -412,3 +430,43 @@ def test_a_ratio_is_rounded_up() -> None:
     scene.batch.on_report(BatchReport(peak_bytes=reserved_bytes + 1, recorded_items=1, retire=False))
 
     assert scene.settler.entries[-1]["ratio_permille"] == 1001
+
+
+# -- The store as a whole ---------------------------------------------------------------
+
+
+def test_an_item_without_its_store_is_parked_and_counts_nothing() -> None:
+    """Whatever its attempts were; the node waits for the store from now on."""
+    scene = a_scene([an_item("a", attempts=2)])
+    scene.batch.on_outcome(0, {"action": "store_away", "fault": asdict(FULL)})
+
+    (entry,) = scene.settler.entries
+    assert (entry["action"], entry["attempts"]) == ("park", 0)
+    assert scene.request(0).told == ["task-retried"]
+    assert scene.store.waits_for().startswith("the store: the disk is full")
+
+
+def test_the_rest_of_a_batch_without_its_store_goes_back_untouched(scene: Scene) -> None:
+    """It was not begun."""
+    scene.batch.on_outcome(0, {"action": "store_away", "fault": asdict(FULL)})
+    scene.batch.on_report(REPORT)
+
+    assert scene.settled == [("a", "park"), ("b", "requeue"), ("c", "requeue")]
+    assert [entry["attempts"] for entry in scene.settler.entries if "item" in entry] == [0, 0, 0]
+    assert scene.is_released
+
+
+def test_an_end_that_cannot_be_recorded_for_want_of_the_store_is_none_yet() -> None:
+    """The item comes back with the attempts it had: no plan would know that it has failed."""
+    scene = a_scene([an_item("a", attempts=2)])
+    scene.is_store_away = True
+    scene.batch.on_child_gone(KILLED, on_request=False)
+
+    (entry,) = scene.settler.entries
+    assert (entry["action"], entry["attempts"], scene.recorded) == ("park", 0, [])
+    assert scene.is_released
+
+
+def test_the_request_names_the_store_it_is_for(scene: Scene) -> None:
+    """The child writes in no other."""
+    assert scene.batch.request.store_id == "s1"
