@@ -23,6 +23,7 @@ class RedisProxy:
         self._tls = tls
         self._flows = threading.Event()
         self._flows.set()
+        self._forsaken: list[threading.Event] = []
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -36,9 +37,17 @@ class RedisProxy:
         """Let everything through again, also what has been sent meanwhile, as TCP would."""
         self._flows.set()
 
+    def forsake(self) -> None:
+        """Let nothing more through the connections there are, without closing them; new ones are served."""
+        self._flows.clear()
+        self._forsaken.append(self._flows)
+        self._flows = threading.Event()
+        self._flows.set()
+
     def close(self) -> None:
         """Close it, and every connection."""
-        self._flows.set()
+        for flows in (self._flows, *self._forsaken):
+            flows.set()
         for one in [self._listener, *self._sockets]:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -49,23 +58,24 @@ class RedisProxy:
             while True:
                 client, _ = self._listener.accept()
                 self._sockets.append(client)
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(client, self._flows), daemon=True).start()
 
-    def _serve(self, client: socket.socket) -> None:
-        self._flows.wait()
+    def _serve(self, client: socket.socket, flows: threading.Event) -> None:
+        flows.wait()
         with suppress(OSError):  # Either side may hang up at any time, or never speak TLS.
             near = client if self._tls is None else self._tls.wrap_socket(client, server_side=True)
             far = socket.create_connection(("127.0.0.1", self._target_port))
             self._sockets += [near, far]
-            threading.Thread(target=self._forward, args=(far, near), daemon=True).start()
-            self._forward(near, far)
+            threading.Thread(target=self._forward, args=(far, near, flows), daemon=True).start()
+            self._forward(near, far, flows)
             return
         client.close()
 
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+    @staticmethod
+    def _forward(source: socket.socket, target: socket.socket, flows: threading.Event) -> None:
         with suppress(OSError):
             while stretch := source.recv(_STRETCH_BYTES):
-                self._flows.wait()
+                flows.wait()
                 target.sendall(stretch)
         for one in (source, target):
             with suppress(OSError):

@@ -178,7 +178,7 @@ class Lease:
         owned, given_back, _due, next_due_ms, live_nodes, server_ms = run(
             client,
             Script.RENEW,
-            [keys.LEASES, keys.TICK, keys.DELAYED],
+            [keys.LEASES, keys.TICK, keys.DELAYED, self._node_key],
             self.incarnation,
             self._milliseconds,
             how,
@@ -194,5 +194,4 @@ class Lease:
             log.error("lease_had_ended", cause="a frozen process or a long outage", cure="taking a new one")
             return self._renew(client, _TAKE_ANYWAY)
         self.live_nodes = max(1, int(live_nodes))
-        client.pexpire(self._node_key, self._milliseconds)
         return int(next_due_ms)

@@ -58,7 +58,8 @@ class ScriptedNode:
 
     def renew(self, *, create: int = 0, lease_ms: int = LEASE_MS) -> tuple[int, int, int, int, int]:
         """Renew; return (owned, given back, due, ms to the next due message, live nodes)."""
-        names = [keys.LEASES, keys.TICK, keys.DELAYED]
+        entry = keys.node(self.incarnation.partition("|")[0])
+        names = [keys.LEASES, keys.TICK, keys.DELAYED, entry]
         arguments = (self.incarnation, lease_ms, int(create), keys.INFLIGHT_PREFIX)
         owned, given_back, due, next_due_ms, nodes, _ = run(self.server, Script.RENEW, names, *arguments)
         return owned, given_back, due, next_due_ms, nodes

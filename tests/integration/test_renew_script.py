@@ -166,6 +166,35 @@ def test_a_release_gives_everything_back_and_counts_nothing(server: "redis.Redis
     assert server.zcard(keys.LEASES) == 0
 
 
+def test_what_a_node_known_to_be_dead_held_goes_back_before_its_lease_has_ended(
+    server: "redis.Redis",
+) -> None:
+    """Whoever has the kernel's word for it says so; a lost node is counted, as when the lease ends."""
+    dead = leased_node(server, "dead")
+    put(server, message(0), message(1))
+    dead.claim()
+
+    assert dead.release(lost=1) == 1
+    assert waiting(server) == [spliced(message(0), lost=1), message(1)]
+    assert (server.zcard(keys.LEASES), server.exists(dead.inflight)) == (0, 0)
+    assert dead.release(lost=1) == 0
+
+
+def test_a_renewal_prolongs_the_nodes_entry_in_the_registry(server: "redis.Redis") -> None:
+    """For as long as the lease; one that has ended prolongs nothing."""
+    node = leased_node(server)
+    entry = keys.node("one")
+    server.hset(entry, "name", "one")
+    node.renew()
+    prolonged_ms = int(server.pttl(entry))
+    server.zrem(keys.LEASES, node.incarnation)
+    server.pexpire(entry, 1000)
+    node.renew()
+
+    assert LEASE_MS - 1000 < prolonged_ms <= LEASE_MS
+    assert int(server.pttl(entry)) <= 1000
+
+
 def test_a_parked_message_that_is_due_is_next_in_line_in_order(server: "redis.Redis") -> None:
     """Of two that are due the one due first goes first."""
     node = leased_node(server)

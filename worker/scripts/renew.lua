@@ -1,5 +1,5 @@
 -- Renews a lease, gives back what dead nodes held, and returns parked messages that are due.
--- KEYS: leases, tick, delayed. ARGV: incarnation, lease ms, create, inflight prefix.
+-- KEYS: leases, tick, delayed, the node's entry in the registry. ARGV: incarnation, lease ms, create, inflight prefix.
 -- create: 0 = must be there; 1 = may be absent, but not beside a live lease of the same name; 2 = may be absent.
 -- Returns {owned, messages given back, messages due, ms to the next due one or -1, live nodes, now in ms}.
 -- owned: 0 = the lease had ended, -1 = refused for its name, and nothing was done.
@@ -22,7 +22,10 @@ end
 redis.call('SET', KEYS[2], now)
 
 local owned = redis.call('ZSCORE', KEYS[1], ARGV[1]) and 1 or 0
-if owned == 1 or ARGV[3] ~= '0' then redis.call('ZADD', KEYS[1], now + lease_ms, ARGV[1]) end
+if owned == 1 or ARGV[3] ~= '0' then
+  redis.call('ZADD', KEYS[1], now + lease_ms, ARGV[1])
+  redis.call('PEXPIRE', KEYS[4], lease_ms)
+end
 
 local given_back = 0
 for _, incarnation in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 4)) do
