@@ -1,6 +1,8 @@
 """Holds the cases of who has a message: long jobs, frozen nodes, a node that joins."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from tests.bench.reliability_case import Case, Checks, Result, nothing_lost
 from tests.bench.reliability_kinds import ONE, result_key
@@ -16,9 +18,15 @@ ROUNDS = 5
 _SETTLE_SECONDS = 1.0
 
 
-def long_job(scene: Scene, *, seconds: float = JOB_SECONDS, apart_seconds: float = APART_SECONDS) -> Result:
+def long_job(
+    scene: Scene,
+    *,
+    seconds: float = JOB_SECONDS,
+    apart_seconds: float = APART_SECONDS,
+    stock: Mapping[str, Any] = DEFAULT_SWEEPS,
+) -> Result:
     """Run one job that takes five times as long as messages are lent for, on two workers."""
-    scene.configure(stock=DEFAULT_SWEEPS)
+    scene.configure(stock=stock)
     scene.start("a", processes=2)
     scene.send(seconds=seconds)
     scene.until(scene.log.starts, "the job runs")
@@ -123,6 +131,7 @@ CASES = (
         title=f"a job of {JOB_SECONDS:.0f} s, messages lent for 5 s, two workers",
         play=long_job,
         checks=_once,
+        stock_variants={"stock, swift sweeps": partial(long_job, stock=SWIFT_SWEEPS)},
     ),
     Case(
         letter="b",

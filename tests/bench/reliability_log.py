@@ -5,6 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from tests.bench.reliability_body import END, LEFT_BEHIND, START
 
 
@@ -60,6 +62,11 @@ class RunLog:
     def left_behind(self) -> list[Line]:
         """Return the processes that jobs have started."""
         return self._of(LEFT_BEHIND)
+
+    def is_any_running(self) -> bool:
+        """Tell whether a process that lives has begun a job and not ended it."""
+        last = {line.pid: line for line in self.lines() if line.step != LEFT_BEHIND}
+        return any(line.step == START and psutil.pid_exists(line.pid) for line in last.values())
 
     def _of(self, step: str) -> list[Line]:
         return [line for line in self.lines() if line.step == step]

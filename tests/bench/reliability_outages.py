@@ -4,6 +4,8 @@ import json
 import random
 from typing import Any
 
+from celery.states import SUCCESS
+
 from tasks.kind import Job
 from tests.bench.reliability_case import Case, Checks, Result, nothing_lost
 from tests.bench.reliability_events import LOST_PERCENT, SEED, listening
@@ -58,6 +60,7 @@ def lost_events(scene: Scene, *, jobs: int = JOBS_WITH_EVENTS, seed: int = CHANC
             "shown_done_after_5_s": _shown(scene, succeeded),
             "right_within_5_s": is_right,
             "events_say_done": succeeded(),
+            "results_say_done": scene.results(SUCCESS),
             "seed": seed,
         }
     scene.watch(MOST_SECONDS)

@@ -117,20 +117,26 @@ class Scene:
         """Return the jobs that were given up, with what is said of each."""
         reports = [json.loads(report) for report in self.client.lrange(keys.DEAD, 0, -1)]
         failed = {int(report["job_id"].removeprefix("job-")): report for report in reports}
-        for key in self.client.scan_iter(f"{_RESULTS}*"):
-            result = json.loads(self.client.get(key) or b"{}")
-            if result.get("status") == FAILURE:
-                failed[int(key.decode().removeprefix(_RESULTS))] = result
-        return failed
+        return failed | self._results(FAILURE)
+
+    def results(self, status: str) -> int:
+        """Return how many results stock has kept with a status; ours keeps none."""
+        return len(self._results(status))
+
+    def _results(self, status: str) -> dict[int, dict[str, Any]]:
+        names: list[Any] = list(self.client.scan_iter(f"{_RESULTS}*"))
+        kept = zip(names, self.client.mget(names) if names else [], strict=True)
+        results = {int(name.decode().removeprefix(_RESULTS)): json.loads(text) for name, text in kept if text}
+        return {job: result for job, result in results.items() if result["status"] == status}
 
     def tally(self) -> Tally:
         """Count what has become of all jobs so far."""
         return tally(self.log, self.jobs, failed=self.failed(), held=self.held())
 
     def is_over(self) -> bool:
-        """Tell whether each job is done or given up, and the queue holds nothing."""
+        """Tell whether each job is done or given up, none runs any more, and the queue holds nothing."""
         told = {line.job for line in self.log.ends()} | set(self.failed())
-        return len(told) == self.jobs and not self.held()
+        return len(told) == self.jobs and not self.held() and not self.log.is_any_running()
 
     # -- Waiting ----------------------------------------------------------------------
 
