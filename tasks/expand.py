@@ -28,6 +28,9 @@ WINDOW_JOBS = 512
 """How many jobs one expand pushes, about; a source image of `matching` counts its pairs."""
 LOW_WATER_JOBS = 128
 """The next window is pushed when this many are left, so that no node runs dry."""
+EACH_PAIRS_JOB = "pairs:each"
+"""Field of a project's live state: how many jobs may follow from one of the stage `pairs`. What such jobs
+promise bounds how far the plan runs ahead, for what they bring is no window's."""
 _COUNTS_AS: Mapping[str, int] = {"features": 4}
 """So many jobs of other phases run in the time of one of these: other projects wait for all of a window."""
 _MAX_FRESH_LOOKS = 8
@@ -56,6 +59,8 @@ class _Window:
     jobs: tuple[Job, ...]
     next_cursor: int
     is_last: bool
+    most_each: int = 1
+    """The largest weight of a job: so many follow from a source image that has still to name its partners."""
 
 
 def expand_job(payload: ExpandPayload) -> Job:
@@ -122,22 +127,24 @@ def _planned(payload: ExpandPayload, look: Look, window: _Window) -> Done:
         follow_ups=window.jobs,
         continuation=expand_job(payload.model_copy(update={"phase": look.phase, **notes})),
         continue_at=0 if window.is_last else LOW_WATER_JOBS // _COUNTS_AS.get(look.phase, 1),
-        progress={"state": "running", "phase": look.phase},
+        progress={"state": "running", "phase": look.phase, EACH_PAIRS_JOB: str(window.most_each)},
     )
 
 
 def _window(view: ProjectView, phase: Phase, cursor: int) -> _Window:
     """Cut a window out of a phase: sources from the cursor on, until it is full."""
     jobs: list[Job] = []
-    weight = 0
+    weight, most_each = 0, 1
     position = cursor
     for source in lacking_jobs(view, phase, cursor):
         position += 1
         jobs += source.jobs
         weight += source.weight * _COUNTS_AS.get(phase, 1) if source.jobs else 0
+        if source.jobs:
+            most_each = max(most_each, source.weight // len(source.jobs))
         if weight >= WINDOW_JOBS:
-            return _Window(jobs=tuple(jobs), next_cursor=position, is_last=False)
-    return _Window(jobs=tuple(jobs), next_cursor=position, is_last=True)
+            return _Window(jobs=tuple(jobs), next_cursor=position, is_last=False, most_each=most_each)
+    return _Window(jobs=tuple(jobs), next_cursor=position, is_last=True, most_each=most_each)
 
 
 def _whole_look(view: ProjectView, phase: Phase) -> Look:

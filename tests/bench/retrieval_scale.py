@@ -15,7 +15,7 @@ from tasks.feature_sets import FeatureSet, features_key, publish_feature_set
 from tasks.index_segments import MAX_FEATURES
 from tasks.pairing import pairing_of
 from tasks.pairs import PairsPayload, pairs_estimate, run_pairs
-from tasks.parameters import PairParameters, ProjectParameters
+from tasks.parameters import PairParameters, PairStrategy, ProjectParameters
 from tasks.store import PhotoRecord, Project, Source, Store
 from tasks.visual_index import IndexPayload, run_index
 from tests.acceptance.measured_peak import peak_bytes
@@ -74,14 +74,26 @@ def measure_scale(sets: int, root: Path) -> ScaleFigures:
     )
 
 
-def build_row(sets: int, root: Path) -> tuple[Store, Project, list[str]]:
-    """Create a project of images in a row, each with 1024 features, most of them its neighbours' too."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """How the images of a row are described, and paired."""
+
+    features_each: int = MAX_FEATURES
+    strategy: PairStrategy = "retrieval"
+    has_sources: bool = True
+    """Without, nobody asks for the photos themselves: there are none."""
+
+
+def build_row(sets: int, root: Path, row: Row | None = None) -> tuple[Store, Project, list[str]]:
+    """Create a project of images in a row; most of the features of one are its neighbours' too."""
+    row = row or Row()
     store = Store(root)
     store.create()
     project = store.project(ROW_PROJECT)
     names = [f"{number:06}.jpg" for number in range(sets)]
-    parameters = ProjectParameters(pairs=PairParameters(strategy="retrieval"))
-    project.create(parameters, [Source(name=name, path=f"/photos/{name}") for name in names])
+    parameters = ProjectParameters(pairs=PairParameters(strategy=row.strategy))
+    sources = [Source(name=name, path=f"/photos/{name}") for name in names]
+    project.create(parameters, sources if row.has_sources else [])
     contents = [hashlib.sha256(name.encode()).hexdigest() for name in names]
     for number, (name, content) in enumerate(zip(names, contents, strict=True)):
         store.record_photo(content, _RECORD)
@@ -90,8 +102,8 @@ def build_row(sets: int, root: Path) -> tuple[Store, Project, list[str]]:
             extractor="rootsift",
             width_px=_RECORD.width_px,
             height_px=_RECORD.height_px,
-            keypoints=np.zeros((MAX_FEATURES, 4), np.float32),
-            descriptors=_descriptors(number),
+            keypoints=np.zeros((row.features_each, 4), np.float32),
+            descriptors=_descriptors(number)[: row.features_each],
         )
         publish_feature_set(store, features_key(content, parameters.features), features)
     project.index_registrations()

@@ -49,3 +49,8 @@ def script_usec_per_call(server: "redis.Redis") -> float:
     info = server.info("commandstats")
     told = info["cmdstat_evalsha"]
     return float(told["usec"]) / int(told["calls"])
+
+
+def peak_memory_bytes(server: "redis.Redis") -> int:
+    """Return the most memory that a server has used since its start."""
+    return int(server.info("memory")["used_memory_peak"])

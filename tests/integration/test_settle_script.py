@@ -143,7 +143,9 @@ def test_the_continuation_is_pushed_at_its_low_water_mark_and_not_before(
     assert server.hget(PROJECT, "next_expand") is None
 
 
-def plan_with_continuation(server: "redis.Redis", items: str, continue_at: int) -> None:
+def plan_with_continuation(
+    server: "redis.Redis", items: str, continue_at: int, *, stage: str = "match", each: int = 1
+) -> None:
     """Start project p with these items planned and a successor of the plan waiting."""
     run(server, Script.START_PROJECT, [PROJECT], json.dumps(job("import:0", stage="plan")), STAGES)
     node = leased_node(server, "planner")
@@ -154,10 +156,10 @@ def plan_with_continuation(server: "redis.Redis", items: str, continue_at: int) 
             held[0],
             "import:0",
             stage="plan",
-            pushes=[job(item) for item in items],
+            pushes=[job(item, stage=stage) for item in items],
             continuation=successor,
             continue_at=continue_at,
-            progress={"phase": "matching"},
+            progress={"phase": "matching", "pairs:each": str(each)},
         )
     )
 
@@ -190,6 +192,28 @@ def test_a_barrier_stays_one_for_any_number_of_nodes(server: "redis.Redis") -> N
     node.settle(done(tags["b"], "b"))
 
     assert (before, server.llen(LIST)) == (0, 1)
+
+
+@pytest.mark.parametrize(("each", "waiting_before"), [(4096, 3), (4097, 2)])
+def test_a_plan_waits_while_its_pairs_jobs_promise_too_much(
+    server: "redis.Redis", each: int, waiting_before: int
+) -> None:
+    """Two of them may bring 8192 jobs; where they may bring more, one of them is done first."""
+    plan_with_continuation(server, "ab", 128, stage="pairs", each=each)
+    before = server.llen(LIST)
+    node = leased_node(server)
+    ((tag, _),) = node.claim() or []
+    node.settle(done(tag, "a", stage="pairs"))
+
+    assert before == waiting_before
+    assert server.llen(LIST) == 2
+
+
+def test_what_jobs_of_other_stages_bring_is_not_awaited(server: "redis.Redis") -> None:
+    """Only the stage `pairs` makes many jobs of one."""
+    plan_with_continuation(server, "ab", 128, each=10_000)
+
+    assert server.llen(LIST) == 3
 
 
 def test_the_continuation_is_pushed_once(server: "redis.Redis") -> None:

@@ -176,15 +176,20 @@ end
 
 -- One low water is enough for so many nodes; more nodes empty a window faster than a plan can fill it.
 local NODES_PER_LOW_WATER = 4
+-- Jobs that unfinished ones of the stage `pairs` may bring in one go: each is one job until then, and its
+-- partners' number after. Where a thousand images are paired with each other, they would all wait at once.
+local MOST_PROMISED_JOBS = 8192
 
 -- Pushes the waiting pipeline.expand message once few enough jobs are outstanding.
 -- The field is removed in the same step, so a barrier is neither missed nor fires twice.
 local function continue_project(project)
-  local waiting = redis.call('HMGET', project, 'next_expand', 'continue_at', 'outstanding')
+  local waiting = redis.call('HMGET', project, 'next_expand', 'continue_at', 'outstanding', 'pairs:each')
   if not waiting[1] then return end
   local nodes = math.max(NODES_PER_LOW_WATER, redis.call('ZCARD', 'tiepoint:leases'))
   local low_water = tonumber(waiting[2]) * nodes / NODES_PER_LOW_WATER
   if tonumber(waiting[3] or 0) > low_water then return end
+  local unfinished = redis.call('SCARD', project .. ':pairs:todo')
+  if unfinished * tonumber(waiting[4] or 1) > MOST_PROMISED_JOBS then return end
   redis.call('HDEL', project, 'next_expand', 'continue_at')
   push_job(cjson.decode(waiting[1]))
 end

@@ -257,6 +257,15 @@ def test_pairs_not_generated_yet_weigh_as_many_as_they_will_be(tmp_path: Path, s
     assert len(first) == next(count for count in range(1, 5) if sum(weights[:count]) >= 2)
 
 
+@pytest.mark.parametrize(("phase", "each"), [("features", "1"), ("matching", "4")])
+def test_a_plan_tells_how_many_jobs_may_follow_from_one(tmp_path: Path, phase: Phase, each: str) -> None:
+    """The first of four images pairs with three others, and counts itself; a photo's features bring none."""
+    queue = new_queue(tmp_path, images=4)
+    finish(queue, "import" if phase == "features" else "features")
+
+    assert plan(queue, phase=phase).progress == {"state": "running", "phase": phase, "pairs:each": each}
+
+
 @pytest.mark.parametrize("images", [1, 2, 3, 5])
 def test_small_windows_lead_to_the_same_end(tmp_path: Path, small_windows: None, images: int) -> None:  # noqa: ARG001
     """How the work is cut changes nothing of it."""
