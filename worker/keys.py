@@ -5,7 +5,7 @@ else carries the prefix ``tiepoint:``. Does not cover kombu's own keys
 (``_kombu.binding.*``, the control mailboxes).
 """
 
-from uuid import uuid4
+import uuid
 
 PREFIX = "tiepoint:"
 
@@ -68,7 +68,7 @@ def priority_of_list(name: str) -> int:
 
 def new_incarnation(node_name: str) -> str:
     """Return what one start of a worker is called: nobody else ever was, or will be."""
-    return f"{node_name}|{uuid4().hex[:12]}"
+    return f"{node_name}|{uuid.uuid4().hex[:12]}"
 
 
 def inflight(incarnation: str) -> str:

@@ -133,11 +133,11 @@ def cancelled(name: str) -> Failure:
 
 
 def too_many_lost_nodes(name: str, lost: int) -> Failure:
-    """Return the failure of a job that was held by too many nodes when they were lost."""
+    """Return the failure of a job that was held by too many nodes, or their spawners, when they were lost."""
     return Failure(
         name=name,
         reason=Reason.WORKER_LOST,
-        cause=f"{lost} nodes were lost while they held it",
+        cause=f"{lost} nodes were lost while they held it, or their processes that start jobs",
         cure="Look at the nodes' logs; resume the project to try again.",
     )
 

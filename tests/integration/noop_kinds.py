@@ -27,6 +27,10 @@ class NoopPayload(Payload):
     kill_once: str | None = None
     """A file; where it is missing it is made and the child kills itself."""
     kill_always: bool = False
+    kill_spawner: bool = False
+    """Kill the process that starts all of a node's, always."""
+    wants: str | None = None
+    """A file; where it is missing the job fails."""
     fail: bool = False
     needs_bytes: int = 0
     """Ask for this much instead of running, where less was granted."""
@@ -46,7 +50,10 @@ def run(payloads: Sequence[NoopPayload], grant: Grant, store: Store) -> Iterator
         bytearray(payload.allocate_bytes)
         if payload.kill_always or _must_die_once(payload):
             os.kill(os.getpid(), signal.SIGKILL)
-        if payload.fail:
+        if payload.kill_spawner:
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)  # It dies with it.
+        if payload.fail or (payload.wants is not None and not os.path.exists(payload.wants)):  # noqa: PTH110 - a name from a message
             failure = Failure(
                 name=f"job {payload.number}", reason=Reason.UNREADABLE, cause="told to", cure="none"
             )
@@ -72,7 +79,12 @@ def _must_die_once(payload: NoopPayload) -> bool:
 
 
 def _kind(
-    name: str, max_batch: int, *, powers_of_two: bool = False, forms: EstimateForms | None = None
+    name: str,
+    max_batch: int,
+    *,
+    powers_of_two: bool = False,
+    forms: EstimateForms | None = None,
+    window: int = 1,
 ) -> Kind:
     return Kind(
         name=name,
@@ -80,6 +92,7 @@ def _kind(
         stage="noop",
         powers_of_two=powers_of_two,
         forms=forms,
+        window=lambda _grant: window,
         estimate=Estimate(
             memory_fixed_bytes=4 * MIB, memory_per_item_bytes=MIB, max_batch=max_batch, io_slots=1
         ),
@@ -92,6 +105,7 @@ KINDS = (
     _kind("noop", 1),
     _kind("noop.batch8", 8),
     _kind("noop.batch32", 32),
+    _kind("noop.window4", 8, window=4),
     _kind("noop.powers", 8, powers_of_two=True),
     _kind("noop.forms", 1, forms=EstimateForms(old=(OLD_ESTIMATE,))),
 )

@@ -15,10 +15,11 @@ def _spawner(worker: Worker) -> psutil.Process:
     return children[0]
 
 
-def _attempts(cluster: Cluster) -> list[int]:
-    """Return the attempts counted on each message that waits."""
+def _counted(cluster: Cluster) -> list[tuple[int, int]]:
+    """Return the attempts and lost nodes counted on each message that waits."""
     waiting = [json.loads(bytes(text)) for text in cluster.server.lrange("noop", 0, -1)]  # type: ignore[arg-type]
-    return [message.get("tiepoint", {}).get("attempts", 0) for message in waiting]
+    histories = [message.get("tiepoint", {}) for message in waiting]
+    return [(history.get("attempts", 0), history.get("lost", 0)) for history in histories]
 
 
 def test_a_dead_spawner_is_replaced_and_its_jobs_run_again(cluster: Cluster) -> None:
@@ -66,7 +67,7 @@ def test_an_idle_child_that_dies_costs_no_connection(cluster: Cluster) -> None:
     assert "Connection to broker lost" not in worker.log
 
 
-def test_cold_shutdowns_count_no_attempt(cluster: Cluster) -> None:
+def test_cold_shutdowns_count_nothing(cluster: Cluster) -> None:
     """However often a node is shut down over a job, the job is not to blame."""
     cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log, "sleep_seconds": 600})
     for turn in range(1, 4):
@@ -74,7 +75,7 @@ def test_cold_shutdowns_count_no_attempt(cluster: Cluster) -> None:
         wait_until(lambda: len(cluster.runs()) == turn, "the job runs")  # noqa: B023 - awaited here
         worker.stop(signal.SIGQUIT)
 
-        assert _attempts(cluster) == [0]
+        assert _counted(cluster) == [(0, 0)]
     assert cluster.dead() == []
 
 
