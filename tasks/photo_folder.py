@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.errors import ProjectError
+from tasks.errors import ProjectError, StoreError
 from tasks.regular_files import is_regular, open_regular
 from tasks.store import Source, Store
 
@@ -85,7 +85,7 @@ def _is_store(folder: Path) -> bool:
     """Tell whether a folder is a project's: its copies of the photos are no photos of the user."""
     try:
         return bool(Store(folder).project_ids())
-    except OSError:
+    except StoreError:
         return False
 
 

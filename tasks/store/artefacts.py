@@ -22,7 +22,6 @@ A folder needs no sidecar: it is renamed into place with all its files and
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,10 +52,9 @@ class Artefacts:
             StoreError: the store itself is gone.
         """
         place = self._place(key)
-        if _file(place).is_file() and _sidecar(place).is_file():
-            return True
-        if place.is_dir():
-            return True
+        with plain_store_errors(place):
+            if (_file(place).is_file() and _sidecar(place).is_file()) or place.is_dir():
+                return True
         self._check_root()
         return False
 
@@ -140,11 +138,7 @@ class Artefacts:
         place = self._place(key)
         with plain_store_errors(place):
             for path in (_file(place), _sidecar(place), place):
-                aside = publication.move_aside(path)
-                if aside is not None and aside.is_dir():
-                    shutil.rmtree(aside)
-                elif aside is not None:
-                    aside.unlink()
+                publication.remove(path)
 
     def publish_folder(self, key: ArtefactKey, fill: Callable[[Path], None]) -> Path:
         """Let ``fill`` write files into a fresh folder and publish it; what is there already stays."""
@@ -167,10 +161,10 @@ class Artefacts:
             CorruptArtefactError: a file is missing, added or changed.
         """
         place = self._place(key)
-        if not place.is_dir():
-            self._check_root()
-            return None
         with plain_store_errors(place):
+            if not place.is_dir():
+                self._check_root()
+                return None
             try:
                 expected = (place / SUMS_NAME).read_text(encoding="utf-8", errors="replace")
             except FileNotFoundError as error:

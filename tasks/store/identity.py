@@ -6,10 +6,11 @@ is left when it goes.
 """
 
 import json
+import os
 import uuid
 from pathlib import Path
 
-from tasks.errors import StoreError
+from tasks.errors import CorruptArtefactError, StoreError
 from tasks.store.publication import plain_store_errors, publish_file, sync_folder, write_bytes
 
 FILE_NAME = "store.json"
@@ -23,7 +24,7 @@ def identity_of(root: Path) -> str:
     """
     path = root / FILE_NAME
     with plain_store_errors(root):
-        if not path.is_file():
+        if not os.path.lexists(path):
             text = json.dumps({"store": str(uuid.uuid4())})
             publish_file(path, lambda file: write_bytes(file, text.encode()))
             sync_folder(root)
@@ -73,8 +74,8 @@ class SameStore:
 
 
 def _read(path: Path) -> str:
-    with plain_store_errors(path):
-        try:
+    try:
+        with plain_store_errors(path):
             return str(json.loads(path.read_text(encoding="utf-8"))["store"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise StoreError(f"{path} is damaged; delete it while nothing runs") from error
+    except (CorruptArtefactError, ValueError, TypeError, KeyError) as error:
+        raise StoreError(f"{path} is damaged; delete it while nothing runs") from error

@@ -28,6 +28,7 @@ from tasks.store.publication import (
     make_folder,
     plain_store_errors,
     publish_file,
+    remove,
     replace_file,
     sync_folder,
     write_bytes,
@@ -133,7 +134,9 @@ class Photos:
 
     def has_record(self, content: str) -> bool:
         """Tell whether a photo's record is there, whatever has become of its bytes."""
-        return _record_place(self._place(content)).is_file()
+        place = _record_place(self._place(content))
+        with plain_store_errors(place):
+            return place.is_file()
 
     def copy(self, content: str, source: BinaryIO) -> bool:
         """Copy the rest of ``source`` as the photo ``content``.
@@ -183,8 +186,9 @@ class Photos:
             ItemError: a linked file is gone or no longer the same.
         """
         place = self._place(content)
-        if place.is_file():
-            return place
+        with plain_store_errors(place):
+            if place.is_file():
+                return place
         return self._linked_path(content, _link_place(place))
 
     def read_record(self, content: str) -> PhotoRecord:
@@ -212,13 +216,13 @@ class Photos:
         place = self._place(content)
         with plain_store_errors(place):
             for path in (_record_place(place), _link_place(place), place):
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def discard_record(self, content: str) -> None:
         """Remove a damaged record; the photo's bytes stay, to be recorded anew."""
         place = _record_place(self._place(content))
         with plain_store_errors(place):
-            place.unlink(missing_ok=True)
+            remove(place)
 
     def _linked_path(self, content: str, link_place: Path) -> Path:
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tasks.errors import Failure, MissingArtefactError, ProjectError, Reason
+from tasks.errors import CorruptArtefactError, Failure, MissingArtefactError, ProjectError, Reason, StoreError
 from tasks.parameters import ProjectParameters
 from tasks.store.canonical import Json, canonical_json
 from tasks.store.keys import is_sha256
@@ -74,7 +74,8 @@ class Project:
 
     def exists(self) -> bool:
         """Tell whether the project has been created."""
-        return self._project_file.is_file()
+        with plain_store_errors(self._project_file):
+            return self._project_file.is_file()
 
     def create(self, parameters: ProjectParameters, sources: Sequence[Source], *, link: bool = False) -> None:
         """Create the project; the same again is fine, and may be worked on in another way from now on.
@@ -212,9 +213,9 @@ class Project:
         self._replace(self.path / "result.json", canonical_json(result))
 
     def read_result(self) -> dict[str, Any] | None:
-        """Return the project's result; None when there is none yet."""
-        path = self.path / "result.json"
-        return dict(self._read(path)) if path.is_file() else None
+        """Return the project's result; None when there is none yet, or it is damaged."""
+        result = self._read_or_none(self.path / "result.json")
+        return result if isinstance(result, dict) else None
 
     @property
     def _project_file(self) -> Path:
@@ -272,13 +273,23 @@ class Project:
             sync_folder(path.parent)
 
     def _read(self, path: Path) -> Any:
-        with plain_store_errors(path):
-            try:
+        try:
+            with plain_store_errors(path):
                 return json.loads(path.read_text(encoding="utf-8"))
-            except FileNotFoundError as error:
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
                 raise MissingArtefactError(f"{path.name} of project {self.id} is not there") from error
-            except ValueError as error:
-                raise ProjectError(f"{path} is damaged: {error}") from error
+            if isinstance(error, CorruptArtefactError):
+                raise self._damaged(path, error) from error
+            raise
+        except ValueError as error:
+            raise self._damaged(path, error) from error
+
+    def _damaged(self, path: Path, error: Exception) -> ProjectError:
+        return ProjectError(
+            f"{path} is damaged ({error}); delete the folder {self.path} and give the same photos again: "
+            "what was made of them is kept"
+        )
 
     def _read_or_none(self, path: Path) -> Any:
         """Read what can be made again; None when it is absent or damaged."""

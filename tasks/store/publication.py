@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from tasks.errors import StoreError
+from tasks.errors import CorruptArtefactError, StoreError
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -29,19 +29,27 @@ _CAUSES = {
     errno.ENOTDIR: "a part of its path is not a folder",
     errno.ESTALE: "the network folder has gone away",
     errno.EIO: "the disk reports an input/output error",
+    errno.ETIMEDOUT: "the network folder does not answer",
+    errno.EISDIR: "a folder is in its place",
+    errno.ELOOP: "a link that leads nowhere is in its place",
 }
+_NO_FILE = {errno.EISDIR, errno.ELOOP}
 # What file systems without hard links answer (FAT, some FUSE and SMB mounts).
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
 @contextmanager
 def plain_store_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into a StoreError that names the path and the cause."""
+    """Turn an OSError into a StoreError that names the path and the cause.
+
+    Something else in a file's place is damage: it can be discarded.
+    """
     try:
         yield
     except OSError as error:
         cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
-        raise StoreError(f"cannot use {path} in the project store: {cause}") from error
+        kind = CorruptArtefactError if error.errno in _NO_FILE else StoreError
+        raise kind(f"cannot use {path} in the project store: {cause}") from error
 
 
 def make_folder(root: Path, folder: Path, check_root: Callable[[], None]) -> None:
@@ -67,15 +75,18 @@ def make_folder(root: Path, folder: Path, check_root: Callable[[], None]) -> Non
 
 
 def publish_file(target: Path, write: Callable[[BinaryIO], None]) -> bool:
-    """Write a file and give it the name ``target``; return False when the name was taken.
+    """Write a file and give it the name ``target``; return False when a file had the name.
 
+    Anything else there (a folder, a link that leads nowhere) gives way.
     ``target``'s folder exists. The name is durable only after
     :func:`sync_folder`, which the caller does once for all names of a step.
     """
     temporary = _temporary_beside(target)
     try:
         write_durably(temporary, write)
-        return _name_without_replacing(temporary, target)
+        if _name_without_replacing(temporary, target):
+            return True
+        return _clear_the_way(target) and _name_without_replacing(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -85,6 +96,7 @@ def replace_file(target: Path, write: Callable[[BinaryIO], None]) -> None:
     temporary = _temporary_beside(target)
     try:
         write_durably(temporary, write)
+        _clear_the_way(target)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -110,6 +122,17 @@ def move_aside(path: Path) -> Path | None:
     except FileNotFoundError:
         return None
     return aside
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it, at one stroke; gone is fine."""
+    aside = move_aside(path)
+    if aside is None:
+        return
+    if aside.is_dir() and not aside.is_symlink():
+        shutil.rmtree(aside)
+    else:
+        aside.unlink()
 
 
 def write_durably(path: Path, write: Callable[[BinaryIO], None]) -> None:
@@ -151,6 +174,14 @@ def sweep_temporaries(root: Path, oldest_kept_ns: int) -> int:
 
 def _temporary_beside(target: Path) -> Path:
     return target.parent / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+
+
+def _clear_the_way(target: Path) -> bool:
+    """Remove what stands in a file's place and is none; tell whether there was any."""
+    if target.is_file() or not os.path.lexists(target):
+        return False
+    remove(target)
+    return True
 
 
 def _name_without_replacing(temporary: Path, target: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
-from tasks.errors import Failure, ItemError, ProjectError, Reason
+from tasks.errors import Failure, ItemError, ProjectError, Reason, StoreError
 from tasks.store import publication
 from tasks.store.artefacts import Artefacts
 from tasks.store.canonical import Json
@@ -86,9 +86,12 @@ class Store:
     def project_ids(self) -> list[str]:
         """Return the names of the projects that exist, sorted."""
         folder = self.root / "projects"
-        if not folder.is_dir():
-            return []
-        names = [path.name for path in folder.iterdir() if not path.name.startswith(TEMPORARY_PREFIX)]
+        with plain_store_errors(self.root):
+            if not self.root.is_dir():
+                raise StoreError(f"the project store {self.root} is gone")
+            if not folder.is_dir():
+                return []
+            names = [path.name for path in folder.iterdir() if not path.name.startswith(TEMPORARY_PREFIX)]
         return sorted(name for name in names if is_name(name) and self.project(name).exists())
 
     def resolve_source(self, path: str) -> Path:

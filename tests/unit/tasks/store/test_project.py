@@ -132,12 +132,19 @@ def test_the_last_result_counts(tmp_path: Path) -> None:
 def test_a_store_lists_its_projects(tmp_path: Path) -> None:
     """Only created projects are listed, by name."""
     store = Store(tmp_path / "store")
+    store.create()
     before = store.project_ids()
     for name in ("b", "a"):
         store.project(name).create(PARAMETERS, SOURCES)
     store.project("c").record_failure("import", "x", failure("x"))
 
     assert (before, store.project_ids()) == ([], ["a", "b"])
+
+
+def test_a_store_that_is_gone_is_not_one_without_projects(tmp_path: Path) -> None:
+    """Whoever asks for a project must not hear that there is none."""
+    with pytest.raises(StoreError, match="is gone"):
+        Store(tmp_path / "store").project_ids()
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "-a", "x" * 65])
