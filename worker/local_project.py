@@ -16,6 +16,7 @@ from tasks.errors import ProjectError, StoreError
 from tasks.parameters import ProjectParameters
 from tasks.photo_folder import find_photos
 from tasks.store import Project, Store
+from tasks.store.identity import FILE_NAME as STORE_FILE_NAME
 from tasks.summary import summarise
 from worker.display import RunDisplay
 from worker.folder_lock import LOCK_NAME, FolderInUseError, hold
@@ -91,8 +92,11 @@ def _check_folder(folder: Path) -> None:
 
 
 def _holds_something(folder: Path) -> bool:
-    # A run that was killed early may have left nothing but its lock.
-    return folder.is_dir() and any(path.name != LOCK_NAME for path in folder.iterdir())
+    # A run that was killed early may have left nothing but its lock. A store whose project was
+    # damaged and deleted is still ours: what was made of its photos is used again.
+    if not folder.is_dir() or (folder / STORE_FILE_NAME).is_file():
+        return False
+    return any(path.name != LOCK_NAME for path in folder.iterdir())
 
 
 def open_project(folder: Path) -> LocalProject:
