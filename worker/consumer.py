@@ -16,10 +16,12 @@ from celery.exceptions import CPendingDeprecationWarning, WorkerShutdown
 from celery.worker.consumer import Consumer
 
 from worker.logs import get_logger
+from worker.control_commands import rate_limit, time_limit  # noqa: F401 - registered by the import
 from worker.namesakes import NameTakenError
 from worker.node import node_of
 from worker.node_report import report
 from worker.puller import Puller
+from worker.shutdown import Patience
 from worker.redis_errors import cause_of, cure_of, is_refusal
 from worker.trace_command import COMMAND  # noqa: F401 - importing it registers the command
 
@@ -134,6 +136,8 @@ class PullStep(bootsteps.StartStopStep):
         self._node = node_of(consumer.app)
         self._puller = Puller(self._node, consumer.pool, consumer.receive)
         consumer.puller = self._puller
+        self._patience = Patience()
+        self._patience.listen()
 
     def start(self, consumer: Any) -> None:
         """Connect, and put our consumer in place; a worker whose name is another's ends with a sentence."""
@@ -157,9 +161,11 @@ class PullStep(bootsteps.StartStopStep):
         """Listen in Celery's event loop."""
         self._puller.register(hub)
 
-    def stop(self, _consumer: Any) -> None:
-        """Claim nothing more."""
+    def stop(self, consumer: Any) -> None:
+        """Claim nothing more; where the worker is to end, others need not wait for it."""
         self._puller.stop()
+        if consumer.blueprint.state != bootsteps.RUN:
+            self._puller.leave()
 
     def shutdown(self, _consumer: Any) -> None:
         """Settle, and give the rest back."""

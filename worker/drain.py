@@ -123,6 +123,17 @@ class Drain:
                 sight = self._look(queues, wanted.identity)
         self._see(sight, queues)
 
+    def leave(self, queues: QueueView) -> None:
+        """Let another node drain at once.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached.
+        """
+        if self.entry is not None:
+            self._parts.key.end(queues)
+            self.entry = None
+            self._change(None)
+
     def _look(self, queues: QueueView, identity: str = "") -> DrainSight:
         return self._parts.key.look(
             queues,

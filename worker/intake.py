@@ -141,6 +141,14 @@ class Intake:
         self._on_nothing_started(plan.waits, queues)
         return False
 
+    def leave(self, queues: QueueView) -> None:
+        """End what only a node that goes on may hold.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached.
+        """
+        self._drain.leave(queues)
+
     def _look_while_busy(self, queues: QueueView) -> None:
         """See what waits, once a second at most: its time counts, though it cannot be tried yet."""
         if not queues.is_stale:

@@ -157,6 +157,15 @@ class Puller:
         """Claim nothing more; running batches go on."""
         self._is_pulling = False
 
+    def leave(self) -> None:
+        """Let another node drain at once: this one takes nothing more."""
+        if self._queues is None:
+            return
+        try:
+            self._intake.leave(self._queues)
+        except redis.RedisError as error:
+            log.warning("drain_not_ended", error=str(error), cure="it ends by itself within 15 s")
+
     def disconnect(self) -> None:
         """Close the tracked connection; the loop's reader must be gone already or going."""
         if self._tracked is not None:
@@ -301,7 +310,8 @@ class Puller:
 
     def _take_all(self, queues: QueueView, *, is_last_turn: bool) -> None:
         for _ in range(_MOST_TURNS):
-            if not self._intake.take(queues, is_last_turn=is_last_turn):
+            # A signal may have come meanwhile.
+            if not self._is_pulling or not self._intake.take(queues, is_last_turn=is_last_turn):
                 break
         else:
             self._bell.ring()  # More to do, but others have waited: events, control, children.

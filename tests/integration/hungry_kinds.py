@@ -23,7 +23,7 @@ class HungryPayload(Payload):
     refused: bool = False
     """The memory is refused when it is asked for, instead of taken away later."""
     start_sleeper: str | None = None
-    """A file for the process id of a process that the job starts and leaves running."""
+    """A file for the process id of a process that the job starts, and then waits for."""
 
 
 def run(payloads: Sequence[HungryPayload], grant: Grant, store: Store) -> Iterator[Outcome]:  # noqa: ARG001
@@ -33,6 +33,7 @@ def run(payloads: Sequence[HungryPayload], grant: Grant, store: Store) -> Iterat
         if payload.start_sleeper is not None:
             sleeper = subprocess.Popen(["sleep", "600"])  # noqa: S607 - whatever sleep there is
             Path(payload.start_sleeper).write_text(str(sleeper.pid))
+            sleeper.wait()
         if payload.refused and grant.memory_bytes < payload.take_bytes:
             raise MemoryError
         _take(payload.take_bytes)

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -108,7 +109,8 @@ def test_celery_control_changes_the_limits_of_a_kind(cluster: Cluster, settled: 
     """From the next item on."""
     start_worker(cluster, "{}")
     with cluster.stock as client:
-        [reply] = client.control.time_limit("hanging", soft=60, hard=1, reply=True, timeout=5)
+        change = partial(client.control.time_limit, "hanging", soft=60, hard=1, reply=True, timeout=1)
+        [reply] = wait_until(change, "the worker listens and answers")
     send(cluster, 1, hang="sleep")
     wait_until(cluster.dead, "it is dead")
     settled()
@@ -119,9 +121,7 @@ def test_celery_control_changes_the_limits_of_a_kind(cluster: Cluster, settled: 
 
 def test_a_frozen_child_ends_at_its_limit(cluster: Cluster, settled: Callable[[], None]) -> None:
     """It cannot hear anything; the kernel ends it all the same."""
-    worker = start_worker(cluster, limits(60, 60))
-    with cluster.stock as client:
-        client.control.time_limit("hanging", soft=60, hard=2, reply=True, timeout=5)
+    worker = start_worker(cluster, limits(5, 5))
     send(cluster, 1, hang="sleep")
     wait_until(lambda: starts(cluster), "the job runs")
     worker.children()[0].suspend()
