@@ -40,7 +40,7 @@ def test_a_damaged_project_is_begun_anew_in_its_folder_once_it_is_deleted(
         assert again.is_new
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, photos: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(photos: Path) -> None:
     """Results are never mixed with them."""
     with (
         pytest.raises(ProjectError, match="is not empty and holds no project"),
