@@ -29,6 +29,7 @@ CASES = tuple(
     )
 )
 _COLUMNS = ("jobs", "starts", "done", "failed", "waiting", "lost", "ended_twice")
+_WIDEST_NAME = 22
 
 
 def act(sort: Sort, play: Callable[[Scene], Result]) -> Result:
@@ -41,7 +42,7 @@ def measure(cases: Sequence[Case], show: Callable[[str], None]) -> dict[str, Any
     """Play each case with both sorts, show a line each, and return the report."""
     report: dict[str, Any] = {}
     for case in cases:
-        show(f"({case.letter}) {case.title}")
+        show(f"({case.letter}) {case.title}\n{_head()}")
         entry: dict[str, Any] = {"title": case.title}
         for name, sort, play in _plays(case):
             result = act(sort, play)
@@ -62,10 +63,15 @@ def _plays(case: Case) -> Iterator[tuple[str, Sort, Callable[[Scene], Result]]]:
     yield TIEPOINT.name, TIEPOINT, case.play
 
 
+def _head() -> str:
+    return " " * (_WIDEST_NAME + 4) + "".join(f"{column:>{len(column) + 2}}" for column in _COLUMNS)
+
+
 def _row(name: str, result: Result) -> str:
     values = result.to_dict()
-    counts = "  ".join(f"{column} {values.pop(column)}" for column in _COLUMNS)
-    return f"    {name:<24} {counts}  {json.dumps(values) if values else ''}".rstrip()
+    counts = "".join(f"{values.pop(column):>{len(column) + 2}}" for column in _COLUMNS)
+    more = ", ".join(f"{figure} {value}" for figure, value in values.items() if value is not None)
+    return f"    {name:<{_WIDEST_NAME}}{counts}  {more}".rstrip()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 Acks late, a lost worker's job is sent again (``task_reject_on_worker_lost``),
 nothing is prefetched beyond the processes, an outage of Redis is waited out,
-results are kept. What a case needs besides comes from ``BENCH_STOCK`` (JSON,
+results are kept, and stored again where that failed. What a case needs besides comes from ``BENCH_STOCK`` (JSON,
 any of Celery's settings). Whatever is not set here is Celery's default.
 """
 
@@ -27,6 +27,7 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
+    result_backend_always_retry=True,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     worker_send_task_events=True,
