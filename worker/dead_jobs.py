@@ -36,7 +36,7 @@ class DeadEnding(StrEnum):
     """Too many nodes were lost while they held it."""
 
 
-_OF_REASON = {"cancelled": DeadEnding.CANCELLED, "time_limit": DeadEnding.TIME_LIMIT}
+_OF_REASON = {Reason.CANCELLED: DeadEnding.CANCELLED, Reason.TIME_LIMIT: DeadEnding.TIME_LIMIT}
 _OF_OTHER_ENDS = {
     Ending.ALLOCATION_FAILED: DeadEnding.OUT_OF_MEMORY,
     Ending.EXITED: DeadEnding.ERROR,

@@ -316,7 +316,8 @@ class RunningBatch:
         """Fail an item that hung alone, at once: each further attempt would take as long again."""
         self._note_end(item, death)
         failure = time_limits.failure(item.name, death.cause)
-        self._give_up(item, failure.reason, cause=failure.cause, cure=failure.cure)
+        peak_bytes = death.peak_bytes
+        self._give_up(item, failure.reason, cause=failure.cause, cure=failure.cure, peak_bytes=peak_bytes)
 
     def _note_end(self, item: ClaimedItem, death: Death) -> None:
         """Count an attempt that ended without a result."""

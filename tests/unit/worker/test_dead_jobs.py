@@ -60,6 +60,7 @@ def test_of_a_job_that_never_ran_no_figures_are_told() -> None:
         (Reason.UNREADABLE, KILLED, DeadEnding.ERROR),
         (Reason.STORE_UNAVAILABLE, OUT_OF_MEMORY, DeadEnding.ERROR),
         (Reason.CANCELLED, KILLED, DeadEnding.CANCELLED),
+        (Reason.TIME_LIMIT, KILLED, DeadEnding.TIME_LIMIT),
         (Reason.WORKER_LOST, KILLED, DeadEnding.KILLED),
         (Reason.WORKER_LOST, OUT_OF_MEMORY, DeadEnding.OUT_OF_MEMORY),
         (Reason.NEEDS_BIGGER_NODE, None, DeadEnding.ERROR),
@@ -84,6 +85,7 @@ def test_the_ending_is_that_of_the_last_attempt_where_that_is_the_cause(
         (Ending.EXITED, "error"),
         (Ending.NO_RESULT, "error"),
         (Ending.SPAWNER_LOST, "lost_node"),
+        (Ending.TIME_LIMIT, "time_limit"),
     ],
 )
 def test_each_end_of_an_attempt_is_one_of_a_job(end: Ending, ending: str) -> None:

@@ -246,6 +246,59 @@ def test_the_window_of_a_dead_child_is_suspect_and_the_rest_is_not(window: int, 
     assert scene.recorded == []
 
 
+@pytest.mark.parametrize(("window", "lost"), [(1, [1, 0, 0]), (2, [1, 1, 0])])
+def test_a_dead_spawner_proves_nothing_but_is_counted(window: int, lost: list[int]) -> None:
+    """A lost node for what was worked on, an attempt for nobody; what was not begun goes back untouched."""
+    scene = a_scene([an_item("a", attempts=2), an_item("b"), an_item("c")], window=window)
+    scene.batch.on_child_gone(Death(ending=Ending.SPAWNER_LOST, cause="x"), on_request=False)
+
+    assert scene.settled == [("a", "requeue"), ("b", "requeue"), ("c", "requeue")]
+    assert [entry["lost"] for entry in scene.settler.entries] == lost
+    assert [entry["attempts"] for entry in scene.settler.entries] == [0, 0, 0]
+    assert scene.recorded == []
+
+
+def test_a_job_that_was_revoked_with_its_spawner_is_cancelled(scene: Scene) -> None:
+    """Nobody waits for it."""
+    scene.items[0].request.acknowledged = True
+    scene.batch.on_child_gone(Death(ending=Ending.SPAWNER_LOST, cause="x"), on_request=False)
+
+    assert scene.settled[0] == ("a", "failed")
+
+
+def reported(scene: Scene) -> tuple[Any, ...]:
+    """Return what the report of the first settled item says of its attempt."""
+    report = json.loads(scene.settler.entries[0]["report"])
+    return tuple(report[name] for name in ("ending", "node", "reserved_bytes", "peak_bytes"))
+
+
+def test_an_item_that_fails_by_itself_is_reported_without_a_peak(scene: Scene) -> None:
+    """Its batch is measured later."""
+    scene.batch.on_outcome(0, {"action": "failed", "failure": FAILURE.to_dict()})
+
+    assert reported(scene) == ("error", "pc1", scene.reservation.grant.memory_bytes, None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [(Ending.OUT_OF_MEMORY, "out_of_memory"), (Ending.KILLED, "killed"), (Ending.TIME_LIMIT, "time_limit")],
+)
+def test_what_dies_with_its_child_is_reported_with_its_peak(ending: Ending, told: str) -> None:
+    """The spawner has reaped it, and knows."""
+    scene = a_scene([an_item("a", attempts=2)])
+    scene.batch.on_child_gone(Death(ending=ending, cause="x", peak_bytes=77), on_request=False)
+
+    assert reported(scene) == (told, "pc1", scene.reservation.grant.memory_bytes, 77)
+
+
+def test_a_revoked_job_that_ran_is_reported_with_its_peak(scene: Scene) -> None:
+    """We had its child killed."""
+    scene.items[0].request.acknowledged = True
+    scene.batch.on_child_gone(replace(TERMINATED, peak_bytes=77), on_request=True)
+
+    assert reported(scene) == ("cancelled", "pc1", scene.reservation.grant.memory_bytes, 77)
+
+
 def test_a_child_that_dies_over_an_item_for_the_third_time_ends_it() -> None:
     """Poison does not loop, and takes no other item with it."""
     scene = a_scene([an_item("a", attempts=2), an_item("b")])
