@@ -2,8 +2,9 @@
 
 Acks late, a lost worker's job is sent again (``task_reject_on_worker_lost``),
 nothing is prefetched beyond the processes, an outage of Redis is waited out,
-results are kept, and stored again where that failed. What a case needs besides comes from ``BENCH_STOCK`` (JSON,
-any of Celery's settings). Whatever is not set here is Celery's default.
+results are kept, and stored again where that failed. What a case needs
+besides comes from ``BENCH_STOCK`` (JSON, any of Celery's settings). Whatever
+is not set here is Celery's default.
 """
 
 import json
