@@ -46,7 +46,8 @@ def url_of(broker_url: str) -> str:
 def given_back_during(server: "redis.Redis", lease: Lease, renewals: int) -> int:
     """Return how many messages another node took for an ended lease's, until it was renewed so often."""
     server.hset(lease.inflight_key, "1:0001:noop", message(0))
-    other, given_back, ends = leased_node(server, "other"), 0, set()
+    other, given_back = leased_node(server, "other"), 0
+    ends: set[float | None] = set()
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(ends) <= renewals and time.monotonic() < deadline:
         given_back += other.renew()[1]
@@ -132,8 +133,8 @@ class Machine:
 
     def take_place(self, name: str) -> Place:
         """Take the place of a small worker."""
-        small = {"memory_bytes": MIB, "cpus": 1}
-        return take_place(Settings(broker_url=self._broker_url, name=name, lock_folder=self._folder, **small))
+        settings = Settings(broker_url=self._broker_url, name=name, lock_folder=self._folder)
+        return take_place(settings.model_copy(update={"memory_bytes": MIB, "cpus": 1}))
 
     def worker_with_two_jobs(self, name: str) -> Place:
         """Return a worker that holds two messages."""

@@ -1,5 +1,6 @@
 """A worker of this machine is dead where the kernel says so, and only our own files are believed."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from worker import machine, predecessors
+from worker import predecessors
 from worker.machine import Place, take_place, workers_here
 from worker.predecessors import find_predecessors
 from worker.settings import Settings
@@ -135,15 +136,15 @@ def test_a_file_that_is_being_made_is_never_locked_by_who_looks(
 ) -> None:
     """Whoever takes a place does not wait for its own file, and would not start."""
     place, found = here.start("one"), []
-    lock = machine.fcntl.flock
+    lock = fcntl.flock
 
     def look_and_lock(descriptor: int, how: int) -> None:
         with monkeypatch.context() as once:
-            once.setattr(machine.fcntl, "flock", lock)
+            once.setattr(fcntl, "flock", lock)
             found.extend(find_predecessors(place))
         lock(descriptor, how)
 
-    monkeypatch.setattr(machine.fcntl, "flock", look_and_lock)
+    monkeypatch.setattr(fcntl, "flock", look_and_lock)
     here.start("two")
 
     assert found == []
