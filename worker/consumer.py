@@ -15,14 +15,14 @@ from celery import bootsteps
 from celery.exceptions import CPendingDeprecationWarning, WorkerShutdown
 from celery.worker.consumer import Consumer
 
-from worker.logs import get_logger
 from worker.control_commands import rate_limit, time_limit  # noqa: F401 - registered by the import
+from worker.logs import get_logger
 from worker.namesakes import NameTakenError
 from worker.node import node_of
 from worker.node_report import report
 from worker.puller import Puller
-from worker.shutdown import Patience
 from worker.redis_errors import cause_of, cure_of, is_refusal
+from worker.shutdown import Patience
 from worker.trace_command import COMMAND  # noqa: F401 - importing it registers the command
 
 log = get_logger(__name__)
@@ -164,7 +164,7 @@ class PullStep(bootsteps.StartStopStep):
     def stop(self, consumer: Any) -> None:
         """Claim nothing more; where the worker is to end, others need not wait for it."""
         self._puller.stop()
-        if consumer.blueprint.state != bootsteps.RUN:
+        if consumer.blueprint.state != bootsteps.RUN:  # type: ignore[attr-defined]  # missing in the stubs
             self._puller.leave()
 
     def shutdown(self, _consumer: Any) -> None:

@@ -1,6 +1,6 @@
 """Replaces those of Celery's remote commands that would promise what a governed worker does not do.
 
-The others (``revoke``, ``shutdown``, ``pool_grow``, ``add_consumer``, ...) stay Celery's own; see docs/stopping.md.
+The others (``revoke``, ``shutdown``, ``pool_grow``, ``add_consumer``, ...) stay Celery's own.
 """
 
 import math
@@ -20,7 +20,9 @@ _LONGEST_QUOTE = 200
     args=[("task_name", str), ("soft", float), ("hard", float)],
     signature="<kind> <soft_secs> [hard_secs]",
 )
-def time_limit(state: Any, task_name: str = "", hard: Any = None, soft: Any = None, **_: Any) -> dict[str, str]:
+def time_limit(
+    state: Any, task_name: str = "", hard: Any = None, soft: Any = None, **_: Any
+) -> dict[str, str]:
     """Change how long one item of a kind may be at work on this node, from the next item on."""
     task = state.app.tasks.get(task_name)
     if task is None:

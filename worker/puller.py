@@ -29,14 +29,15 @@ from worker.node import Node
 from worker.node_entry import NodeEntry
 from worker.pool import GovernedPool
 from worker.project_queue import ProjectQueue
+from worker.queue_at_start import check_rights, warn_of_setup
 from worker.queue_view import QueueView
 from worker.reception import Reception
 from worker.redis_scripts import load_all
 from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
 from worker.sight import Sight
-from worker.turn_taking import wait_seconds
 from worker.store_health import StoreHealth
+from worker.turn_taking import wait_seconds
 
 log = get_logger(__name__)
 
@@ -113,7 +114,10 @@ class Puller:
             redis.RedisError: Redis cannot be reached.
         """
         self.disconnect()
+        check_rights(self._client, list(self._node.kinds))
         load_all(self._client)
+        if not self._node.settings.single_node:  # There the server is our own.
+            warn_of_setup(self._client)
         self._tracked = TrackedClient(self._node.settings.redis_url)
         self._queues = QueueView(self._tracked, self.lease, self.settler)
         self._queues.watch(self._kinds)
