@@ -26,6 +26,9 @@ log = get_logger(__name__)
 _RENEW, _TAKE, _TAKE_ANYWAY = range(3)
 """Must be held already; not beside a live lease of the same name; in any case."""
 _LOOK_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 4.0
+"""Between renewals. Each looks for leases that have ended, so however long those are, the dead are noticed
+within 5 s after."""
 _TRIES_PER_LEASE = 5
 """A connection that swallows everything is noticed after a fifth of a lease: with the pauses that leaves two
 more tries on new ones before the lease ends."""
@@ -159,16 +162,16 @@ class Lease:
 
     def _renew_or_complain(self, client: redis.Redis) -> float:
         """Renew once; returns the seconds to the next time."""
-        third_seconds = self._milliseconds / 3000
+        pause_seconds = min(self._milliseconds / 3000, _LONGEST_PAUSE_SECONDS)
         try:
             next_due_ms = self._renew(client, _RENEW)
         except Exception as error:  # noqa: BLE001 - the top of this thread's loop: it must go on renewing
             self.failed_renewals += 1
             log.warning("lease_not_renewed", error=repr(error), failures=self.failed_renewals)
-            return third_seconds / 4
+            return pause_seconds / 4
         if next_due_ms is None or next_due_ms < 0:
-            return third_seconds
-        return min(third_seconds, next_due_ms / 1000 + 0.002)
+            return pause_seconds
+        return min(pause_seconds, next_due_ms / 1000 + 0.002)
 
     def _renew(self, client: redis.Redis, how: int) -> int | None:
         """Renew, give back what dead nodes held, return what is due.

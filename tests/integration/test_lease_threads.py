@@ -123,6 +123,17 @@ def test_the_servers_time_is_known_without_asking(
     assert before_ms <= known_ms <= now_ms(server)
 
 
+@pytest.mark.parametrize(("lease_seconds", "pause_seconds"), [(11.7, 3.9), (12.3, 4.0), (600.0, 4.0)])
+def test_ended_leases_are_looked_for_every_few_seconds(
+    server: "redis.Redis", broker_url: str, keep: Kept, lease_seconds: float, pause_seconds: float
+) -> None:
+    """A third of a lease, but however long that is: who has died is noticed within 5 s after its end."""
+    lease = Lease(url_of(broker_url), "one", lease_seconds, lambda: {"name": "one"})
+    keep(lease)
+
+    assert lease._renew_or_complain(server) == pytest.approx(pause_seconds)
+
+
 class Machine:
     """One machine, on which workers die."""
 

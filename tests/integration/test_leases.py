@@ -50,6 +50,12 @@ def processes_of(worker: Worker) -> list[psutil.Process]:
     return [main, *main.children(recursive=True)]
 
 
+def leases(cluster: Cluster) -> list[str]:
+    """Return the incarnations that have a lease."""
+    found: list[Any] = cluster.server.zrange(keys.LEASES, 0, -1)
+    return [lease.decode() for lease in found]
+
+
 def holder_of(cluster: Cluster, name: str) -> str | None:
     """Return the incarnation of a node that holds a message."""
     for key in cluster.server.scan_iter(f"{keys.INFLIGHT_PREFIX}{name}|*"):
@@ -71,10 +77,10 @@ def test_a_killed_worker_that_starts_again_takes_its_jobs_at_once(cluster: Clust
     cluster.start_worker("one", **settings)
     wait_until(lambda: times_run(cluster, 1) == 2, "the job runs again")
 
-    (lease,) = cluster.server.zrange(keys.LEASES, 0, -1)
-    (held,) = cluster.server.hvals(keys.inflight(lease.decode()))
-    assert lease.decode() != dead
-    assert json.loads(held)["tiepoint"] == {"attempts": 0, "lost": 1, "estimate": {}}
+    (lease,) = leases(cluster)
+    (held,) = cluster.server.hvals(keys.inflight(lease))
+    assert lease != dead
+    assert json.loads(held)["tiepoint"] == {"attempts": 0, "lost": 1, "estimate": {}, "lost_on": "one"}
 
 
 @pytest.mark.parametrize("frozen", ["all of its processes", "its main process"])
@@ -101,7 +107,7 @@ def test_a_node_that_was_frozen_beyond_its_lease_is_refused_and_goes_on(
 
     assert [times_run(cluster, number) for number in (1, 2)] == [2, 1]
     assert int(cluster.server.hget(keys.project("p"), "outstanding") or 0) == 0
-    assert [lease.decode() for lease in cluster.server.zrange(keys.LEASES, 0, -1)] == [old_lease]
+    assert leases(cluster) == [old_lease]
     assert "lease_had_ended" in woken.log
     assert cluster.dead() == []
 
