@@ -32,11 +32,16 @@ class ScaleError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a cluster is simulated."""
+    """A server, and the folder of a store."""
 
     broker_url: str
     server: "redis.Redis"
     folder: Path
+
+    @property
+    def redis_url(self) -> str:
+        """Return the broker's URL in redis-py's spelling."""
+        return self.broker_url.replace("redis+socket://", "unix://", 1)
 
 
 class SimulatedCluster:

@@ -23,10 +23,8 @@ QUEUE = kind_name(1)
 _ASIDE = "bench:aside"
 _JOB_SECONDS = (2.0, 3.0)
 _TRICKLE_JOB_SECONDS = 0.01
-_GAPS_PER_SECOND = 4.0
+_LEAST_GAP_SECONDS = 0.15
 _DEADLINE_SECONDS = 600.0
-_SETTLED_SECONDS = 2.0
-"""After this a cluster that was just started has looked at everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +38,10 @@ class Effort:
     messages: int = 100
     """Of the trickle."""
     idle_seconds: float = 10.0
+    gaps_per_second: float = 4.0
+    """Of the trickle: the rate of the part of a gap that is left to chance."""
+    settle_seconds: float = 2.0
+    """After this a cluster that was just started has looked at everything."""
     seed: int = 0
     job_seconds: tuple[float, float] = _JOB_SECONDS
 
@@ -119,7 +121,7 @@ def measure_load(place: Place, effort: Effort) -> LoadFigures:
     with simulated_cluster(place, effort.nodes, effort.processes) as cluster:
         jobs = cluster.threads * effort.jobs_per_thread
         messages.put_aside([messages.text(job, chance.uniform(*effort.job_seconds)) for job in range(jobs)])
-        time.sleep(_SETTLED_SECONDS)
+        time.sleep(effort.settle_seconds)
         begin, begin_ns = usage(place.server), time.monotonic_ns()
         messages.offer()
         _wait_until_empty(cluster, QUEUE)
@@ -149,7 +151,7 @@ def measure_trickle(place: Place, effort: Effort) -> TrickleFigures:
     before = _held_without_nodes(place, messages)
     sent_ns = []
     with simulated_cluster(place, effort.nodes, effort.processes) as cluster:
-        time.sleep(_SETTLED_SECONDS)
+        time.sleep(effort.settle_seconds)
         idle = _idle(place, effort.idle_seconds)
         begin = usage(place.server)
         for number in range(effort.messages):
@@ -157,7 +159,7 @@ def measure_trickle(place: Place, effort: Effort) -> TrickleFigures:
             sent_ns.append(time.monotonic_ns())
             place.server.lpush(QUEUE, text)
             _wait_until_empty(cluster, QUEUE)
-            time.sleep(0.15 + chance.expovariate(_GAPS_PER_SECOND))
+            time.sleep(_LEAST_GAP_SECONDS + chance.expovariate(effort.gaps_per_second))
         end = usage(place.server)
         cluster.end()
     latencies_ms = sorted((span["start_ns"] - sent_ns[span["numbers"][0]]) / 1e6 for span in cluster.spans())

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from kombu.asynchronous import Hub
@@ -122,6 +123,8 @@ class UncheckedRequest:
     """Stands in for Celery's request of a job."""
 
     acknowledged = False
+    time_limits = (None, None)
+    task = SimpleNamespace(time_limit=None, soft_time_limit=None)
 
     def on_accepted(self, *_: Any) -> None:
         """Tell nobody."""

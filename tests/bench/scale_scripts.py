@@ -64,9 +64,9 @@ class ScriptFigures:
 class _Caller:
     """Calls one script at a time as a node does; what it claims it settles."""
 
-    def __init__(self, server: "redis.Redis") -> None:
-        self.items = count()
-        """Each message is another pair."""
+    def __init__(self, server: "redis.Redis", items: Iterator[int]) -> None:
+        """``items`` numbers the pairs: each message is another's."""
+        self._items = items
         self._server = server
         self._node = leased_node(server)
 
@@ -80,7 +80,7 @@ class _Caller:
 
     def _settle(self, source: str) -> None:
         tag, _ = self._node.held.pop()
-        follow_up = _pushed(next(self.items)) | {"list": source}
+        follow_up = _pushed(next(self._items)) | {"list": source}
         place = {"project": _PROJECT, "stage": MATCH_STAGE, "item": "none"}
         self._node.settle({"tag": tag, "action": "done", "pushes": [follow_up], **place})
 
@@ -93,14 +93,15 @@ class _Caller:
 
 def measure_scripts(server: "redis.Redis", depths: Depths) -> ScriptFigures:
     """Fill both lists and measure."""
-    caller = _Caller(server)
+    items = count()
     for source, messages in ((_SHALLOW, depths.shallow), (_DEEP, depths.deep)):
-        _fill(server, source, messages, caller.items)
+        _fill(server, source, messages, items)
     memory_bytes = usage(server).memory_bytes
-    calls = caller.calls
+    calls = _Caller(server, items).calls  # Its lease does not last for as long as filling may take.
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
-    for _ in range(depths.rounds):
-        of_round = {source: _round(server, source, calls, depths.calls) for source in (_SHALLOW, _DEEP)}
+    for number in range(depths.rounds):
+        order = (_SHALLOW, _DEEP) if number % 2 else (_DEEP, _SHALLOW)
+        of_round = {source: _round(server, source, calls, depths.calls) for source in order}
         for name in calls:
             found[name].append((of_round[_SHALLOW][name], of_round[_DEEP][name]))
     return ScriptFigures(

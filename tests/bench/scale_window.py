@@ -11,7 +11,6 @@ import json
 import time
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -22,6 +21,7 @@ from tasks.kind import Done
 from tasks.pair_jobs import MATCH_KIND
 from tasks.store import Store
 from tests.bench.retrieval_scale import ROW_PROJECT, Row, build_row
+from tests.bench.scale_cluster import Place
 from tests.bench.scale_server import peak_memory_bytes, usage
 from worker import keys
 from worker.batch import outcome_frame
@@ -115,12 +115,10 @@ def _settled(frame: dict[str, Any]) -> dict[str, Any]:
     return {**frame, "continuation": json.dumps(frame["continuation"])}
 
 
-def measure_window(
-    server: "redis.Redis", redis_url: str, folder: Path, *, pairs: int, nodes: int
-) -> WindowFigures:
+def measure_window(place: Place, *, pairs: int, nodes: int) -> WindowFigures:
     """Run the matching of a project of at least so many pairs on a server that is used for nothing else."""
-    images = images_for(pairs)
-    store, _, _ = build_row(images, folder, _ROW)
+    images, server, redis_url = images_for(pairs), place.server, place.redis_url
+    store, _, _ = build_row(images, place.folder, _ROW)
     lease = Lease(redis_url, "scale", _LEASE_SECONDS, lambda: {"name": "scale"})
     with ExitStack() as stack:
         stack.callback(lease.release, server)
