@@ -28,7 +28,7 @@ CASES = tuple(
         key=lambda case: case.letter,
     )
 )
-_COLUMNS = ("jobs", "starts", "done", "failed", "waiting", "lost", "ended_twice")
+_COLUMNS = ("jobs", "starts", "done", "failed", "waiting", "lost", "ended_twice", "doubled")
 _WIDEST_NAME = 22
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.bench.reliability_log import Tally
+from tests.bench.reliability_nodes import TIEPOINT
 from tests.bench.reliability_scene import Scene
 
 
@@ -18,6 +19,13 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return {**asdict(self.tally), **self.figures}
+
+
+def conclude(scene: Scene, **figures: Any) -> Result:
+    """Count what has become of the jobs at the end of a play."""
+    if scene.sort is TIEPOINT:
+        figures["unaccounted"] = scene.jobs + scene.plans - scene.counts().total
+    return Result(tally=scene.tally(), figures=figures)
 
 
 Checks = dict[str, bool]
@@ -44,9 +52,11 @@ class Case:
 
 
 def nothing_lost(result: Result) -> Checks:
-    """Return what holds in every case: each job is done or given up."""
+    """Return what holds in every case: each job is done or given up, and counts once."""
     tally = result.tally
     return {
         "no job is lost": tally.lost == 0,
         "no job is left over": tally.waiting == 0,
+        "no result is taken twice": tally.doubled == 0,
+        "the queue's own counts add up to the jobs that were sent": result.figures["unaccounted"] == 0,
     }

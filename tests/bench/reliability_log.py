@@ -38,6 +38,8 @@ class Tally:
     """Jobs that nobody knows any more."""
     ended_twice: int
     """Jobs that have run to their end more than once."""
+    doubled: int
+    """Ends of a job that the queue has taken as its result, though it had one already."""
 
 
 class RunLog:
@@ -72,8 +74,13 @@ class RunLog:
         return [line for line in self.lines() if line.step == step]
 
 
-def tally(log: RunLog, jobs: int, *, failed: Collection[int], held: Collection[int]) -> Tally:
-    """Count; jobs are numbered from 0, ``held`` are those that the queue has a message of."""
+def tally(
+    log: RunLog, jobs: int, *, failed: Collection[int], held: Collection[int], accepted: int | None = None
+) -> Tally:
+    """Count; jobs are numbered from 0, ``held`` are those that the queue has a message of.
+
+    ``accepted``: how many results the queue has taken; None: one of each end.
+    """
     ends = Counter(line.job for line in log.ends())
     open_jobs = set(range(jobs)) - set(ends) - set(failed)
     waiting = open_jobs & set(held)
@@ -85,6 +92,7 @@ def tally(log: RunLog, jobs: int, *, failed: Collection[int], held: Collection[i
         waiting=len(waiting),
         lost=len(open_jobs - waiting),
         ended_twice=sum(count > 1 for count in ends.values()),
+        doubled=max(0, (ends.total() if accepted is None else accepted) - len(ends)),
     )
 
 

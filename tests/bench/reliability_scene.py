@@ -19,15 +19,18 @@ from celery.states import FAILURE
 
 from tasks.store import Store
 from tests import waiting
-from tests.bench.reliability_kinds import ONE
+from tests.bench.reliability_kinds import NAMES, ONE
 from tests.bench.reliability_log import RunLog, Tally, tally
-from tests.bench.reliability_nodes import Node, Setting, Sort, running_node
+from tests.bench.reliability_nodes import TIEPOINT, Node, Setting, Sort, running_node
 from tests.lasting_server import LastingServer
 from worker import keys
 from worker.connections import plain_client
+from worker.queue_counts import QueueCounts, count_jobs
 
 DEADLINE_SECONDS = 60.0
 """How long a case waits for what must happen."""
+PLAN = "plan"
+"""The list that plans of projects are in."""
 _POLL_SECONDS = 0.02
 _ID = re.compile(rb'"id": ?"job-(\d+)"')
 _NO_MESSAGES = (b"celery-task-meta-", keys.DEAD.encode(), keys.PROJECT_PREFIX.encode())
@@ -45,6 +48,8 @@ class Scene:
         self.log = RunLog(folder / "runs")
         self.store = Store(folder / "store")
         self.jobs = 0
+        self.plans = 0
+        """Jobs besides, that write no lines: the plans of projects."""
         self._stack = stack
         self._settings: dict[str, Any] = {}
         self.redis.start()
@@ -131,7 +136,12 @@ class Scene:
 
     def tally(self) -> Tally:
         """Count what has become of all jobs so far."""
-        return tally(self.log, self.jobs, failed=self.failed(), held=self.held())
+        accepted = self.counts().done - self.plans if self.sort is TIEPOINT else None
+        return tally(self.log, self.jobs, failed=self.failed(), held=self.held(), accepted=accepted)
+
+    def counts(self) -> QueueCounts:
+        """Return what our queue itself says about where all jobs are."""
+        return count_jobs(self.client, [*NAMES, PLAN])
 
     def is_over(self) -> bool:
         """Tell whether each job is done or given up, none runs any more, and the queue holds nothing."""

@@ -64,7 +64,7 @@ def test_random_kills_leave_nothing_undone_or_reserved(tmp_path: Path) -> None:
     with our_scene(tmp_path) as made:
         result = random_kills(made, kills=3)
 
-    assert (result.tally.done, result.tally.lost) == (result.tally.jobs, 0)
+    assert (result.tally.done, result.tally.lost, result.tally.doubled) == (result.tally.jobs, 0, 0)
     assert result.figures["still_reserved_bytes"] == 0
 
 
@@ -77,8 +77,9 @@ def test_each_job_is_counted_as_what_has_become_of_it(tmp_path: Path) -> None:
         note(str(log.path), END, job, pid=1)
 
     assert tally(log, 5, failed={2}, held={0, 3}) == Tally(
-        jobs=5, starts=5, done=2, failed=1, waiting=1, lost=1, ended_twice=1
+        jobs=5, starts=5, done=2, failed=1, waiting=1, lost=1, ended_twice=1, doubled=1
     )
+    assert tally(log, 5, failed={2}, held={0, 3}, accepted=2).doubled == 0
 
 
 def test_a_job_tells_of_its_start_and_its_end(tmp_path: Path) -> None:
@@ -117,10 +118,11 @@ def test_a_message_is_held_wherever_the_server_has_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.letter)
 def test_a_lost_job_is_a_fault_in_every_case(case: Case) -> None:
     """Whatever else is as it must be."""
-    figures = {"of_two": {"a": 1, "b": 1}, "accepted": 1, "refused": 0, "intact_results": 1}
-    figures |= {"deaths": 3, "attempts": 3, "given_up": [], "cause": "limit", "most_starts_of_others": 1}
-    figures |= {"alive_after_5_s": 0, "next_start_p95_s": 0.1, "next_start_max_s": 0.1}
-    figures |= {"still_reserved_bytes": 0, "right_within_5_s": True, "events_say_done": 0}
-    lost = Tally(jobs=1, starts=1, done=0, failed=0, waiting=0, lost=1, ended_twice=0)
+    figures = {"of_two": {"a": 1, "b": 1}, "refused": 0, "results": 1, "unaccounted": 0}
+    figures |= {"deaths": 3, "attempts": 3, "given_up": [], "cause": "SIGKILL", "ending": "killed"}
+    figures |= {"most_starts_of_others": 1, "alive_after_5_s": 0}
+    figures |= {"next_start_p95_s": 0.1, "next_start_max_s": 0.1, "still_reserved_bytes": 0}
+    figures |= {"right_within_5_s": True, "events_say_done": 0}
+    lost = Tally(jobs=1, starts=1, done=0, failed=0, waiting=0, lost=1, ended_twice=0, doubled=0)
 
     assert "no job is lost" in case.faults(Result(tally=lost, figures=figures))
