@@ -82,6 +82,8 @@ class ClaimedItem:
     """How many attempts at it have ended without a result."""
     lost: int = 0
     """How many nodes have died over it."""
+    lost_on: str | None = None
+    """The last of them, where that is known."""
     last_end: LastEnd | None = None
     """How its last attempt without a result ended."""
     estimate_text: str = ""
@@ -138,6 +140,7 @@ def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
     if not isinstance(history, dict):
         raise ValueError("the message's history is no object")  # noqa: TRY004 - one error type for all malformed messages
     _check_optional(history, "estimate", dict)
+    _check_optional(history, "lost_on", str)
     moved = history.get("estimate")
     _check_optional(headers, "shadow", str)
     _check_optional(headers, "eta", str)
@@ -158,6 +161,7 @@ def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
         payload=call[1],
         attempts=_count(history, "attempts"),
         lost=_count(history, "lost"),
+        lost_on=history.get("lost_on"),
         last_end=_last_end(history),
         estimate_text=json.dumps(moved) if moved else str(headers.get("estimate") or ""),
         has_moved_estimate=bool(moved),

@@ -109,6 +109,8 @@ class DeadJob:
         """
         root = None if ending else _root(failure, item.last_end)
         before = None if root is None else _attempt_of(root)
+        if ending is DeadEnding.LOST_NODE:
+            before = Attempt(node=item.lost_on)
         return cls(
             kind=kind,
             job_id=item.job_id,

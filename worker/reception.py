@@ -164,7 +164,7 @@ class Reception:
         """Fail a job that too many nodes were lost with: it may be what kills them."""
         if item.lost < MAX_LOST_NODES:
             return False
-        failure = refusals.too_many_lost_nodes(item.name, item.lost)
+        failure = refusals.too_many_lost_nodes(item.name, item.lost, item.lost_on)
         self._fail(item, kind, failure, DeadEnding.LOST_NODE)
         return True
 

@@ -132,12 +132,13 @@ def cancelled(name: str) -> Failure:
     )
 
 
-def too_many_lost_nodes(name: str, lost: int) -> Failure:
+def too_many_lost_nodes(name: str, lost: int, last: str | None) -> Failure:
     """Return the failure of a job that was held by too many nodes, or their spawners, when they were lost."""
+    at_last = f"; the last: {_quoted(last)}" if last else ""
     return Failure(
         name=name,
         reason=Reason.WORKER_LOST,
-        cause=f"{lost} nodes were lost while they held it, or their processes that start jobs",
+        cause=f"{lost} nodes were lost while they held it, or their processes that start jobs{at_last}",
         cure="Look at the nodes' logs; resume the project to try again.",
     )
 

@@ -158,7 +158,7 @@ class RunningBatch:
             if item.is_cancelled:
                 self._cancel(item, death.peak_bytes)
             elif position < window and death.ending is Ending.SPAWNER_LOST:
-                self._give_back(item, death.cause, lost=1)
+                self._count_lost(item, death)
             elif position < window and suspects == 1 and death.ending is Ending.TIME_LIMIT:
                 self._end_at_the_limit(item, death)
             elif position < window:
@@ -221,15 +221,21 @@ class RunningBatch:
             self._settler.add(failed_entry(item, self._kind.name, failure, self._attempt(peak_bytes)))
 
     def _give_back(
-        self, item: ClaimedItem, why: str, *, attempts: int = 0, lost: int = 0, estimate: str | None = None
+        self, item: ClaimedItem, why: str, *, attempts: int = 0, estimate: str | None = None
     ) -> None:
-        entry = {**settlement(item, "requeue"), "attempts": attempts, "lost": lost}
+        entry = {**settlement(item, "requeue"), "attempts": attempts}
         if estimate is not None:
             entry["estimate"] = estimate
         if attempts and item.last_end is not None:
             entry["last_end"] = item.last_end.to_text()
         self._settler.add(entry)
         item.announce_return(why)
+
+    def _count_lost(self, item: ClaimedItem, death: Death) -> None:
+        """Give an item back whose spawner died: as if its node had been lost, whoever is to blame."""
+        lost = {"attempts": 0, "lost": 1, "lost_on": json.dumps(self._services.node)}
+        self._settler.add({**settlement(item, "requeue"), **lost})
+        item.announce_return(death.cause)
 
     def _ask_for_more(self, item: ClaimedItem, estimate: str) -> None:
         """Give an item back with a larger estimate; one that is no larger would come back for ever."""

@@ -30,10 +30,13 @@ def number_of(payload: bytes) -> int:
     return int(json.loads(payload)["headers"]["id"])
 
 
-def spliced(payload: bytes, *, attempts: int = 0, lost: int = 0, estimate: str = "{}") -> bytes:
+def spliced(
+    payload: bytes, *, attempts: int = 0, lost: int = 0, estimate: str = "{}", lost_on: str = ""
+) -> bytes:
     """Return a message with its history, as the scripts write it."""
-    history = '{"tiepoint":{"attempts":%d,"lost":%d,"estimate":%s},' % (attempts, lost, estimate)  # noqa: UP031 - the braces are the text
-    return history.encode() + payload[1:]
+    history = '{"tiepoint":{"attempts":%d,"lost":%d,"estimate":%s' % (attempts, lost, estimate)  # noqa: UP031 - the braces are the text
+    behind = f',"lost_on":"{lost_on}"}},' if lost_on else "},"
+    return history.encode() + behind.encode() + payload[1:]
 
 
 def job(item: str, *, stage: str = "match", project: str = "p") -> dict[str, str]:

@@ -133,7 +133,7 @@ def test_a_job_that_kills_its_spawner_is_given_up_like_one_that_loses_nodes(clus
     wait_until(lambda: settled(cluster, 2), "both are settled")
 
     (dead,) = cluster.dead()
-    assert (dead["ending"], dead["attempts"], dead["lost"], dead["node"]) == ("lost_node", 0, 10, None)
+    assert (dead["ending"], dead["attempts"], dead["lost"], dead["node"]) == ("lost_node", 0, 10, "one")
     assert run_counts(cluster)[1] == 2
     assert run_counts(cluster)[2] >= 1
     assert "suspect_given_back" not in worker.log

@@ -43,7 +43,10 @@ def test_what_an_ended_lease_held_goes_back_with_a_lost_node_counted(server: "re
 
     assert other.renew()[1] == 3
     assert numbers(server) == [0, 1, 2, 3, 4]
-    assert waiting(server)[:4] == [*[spliced(message(number), lost=1) for number in range(3)], message(3)]
+    assert waiting(server)[:4] == [
+        *[spliced(message(number), lost=1, lost_on="dead") for number in range(3)],
+        message(3),
+    ]
     assert server.exists(dead.inflight) == 0
     assert server.zscore(keys.LEASES, dead.incarnation) is None
 
@@ -175,7 +178,7 @@ def test_what_a_node_known_to_be_dead_held_goes_back_before_its_lease_has_ended(
     dead.claim()
 
     assert dead.release(lost=1) == 1
-    assert waiting(server) == [spliced(message(0), lost=1), message(1)]
+    assert waiting(server) == [spliced(message(0), lost=1, lost_on="dead"), message(1)]
     assert (server.zcard(keys.LEASES), server.exists(dead.inflight)) == (0, 0)
     assert dead.release(lost=1) == 0
 

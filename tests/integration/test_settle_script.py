@@ -422,6 +422,29 @@ def test_how_an_attempt_ended_travels_with_the_message_and_is_replaced_by_the_ne
     assert waiting(server)[0].endswith(message(0)[1:])
 
 
+def test_all_that_a_message_remembers_travels_together(server: "redis.Redis") -> None:
+    """Whatever is counted next, nothing of it is lost, and the message behind it is as it was sent."""
+    need = Estimate(memory_fixed_bytes=2**40).to_header()
+    put(server, message(0))
+    node = leased_node(server)
+    for new in (
+        {"attempts": 1, "last_end": '{"node":"a"}'},
+        {"lost": 1, "lost_on": '"b"'},
+        {"estimate": need},
+    ):
+        (held,) = node.claim(mark="solo" if "last_end" not in new else "ok") or []
+        node.settle({"tag": held[0], "action": "requeue", **new})
+
+    assert json.loads(waiting(server)[0])["tiepoint"] == {
+        "attempts": 1,
+        "lost": 1,
+        "estimate": json.loads(need),
+        "last_end": {"node": "a"},
+        "lost_on": "b",
+    }
+    assert waiting(server)[0].endswith(message(0)[1:])
+
+
 def test_a_needed_estimate_travels_with_the_message(server: "redis.Redis") -> None:
     """What the job has found to need is what the next claim must have reserved."""
     need = Estimate(memory_fixed_bytes=2**40).to_header()

@@ -6,30 +6,39 @@
 --   {"tiepoint":{"attempts":1,"lost":0,"estimate":{}},"body":...
 -- attempts: those that ended without a result; lost: nodes lost while holding it;
 -- estimate: a larger need found on the way ({} = none). Behind it there may be
--- "last_end":{...}, how the last attempt without a result ended.
+-- "last_end":{...}, how the last attempt without a result ended, and "lost_on":"...", the last node that was lost.
 
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local ENVELOPE = '^{"tiepoint":{"attempts":(%d+),"lost":(%d+),"estimate":(%b{})'
+local ENVELOPE = '^{"tiepoint":{"attempts":(%d+),"lost":(%d+),"estimate":(%b{})()'
+local OPTIONAL_FIELDS = {{'last_end', '(%b{})'}, {'lost_on', '("[%w._-]+")'}}
 
+-- Returns attempts, lost nodes, estimate, the text behind the envelope, and the optional fields that are there.
 local function open_envelope(payload)
-  local attempts, lost, estimate, rest = string.match(payload, ENVELOPE .. '},(.*)$')
-  if attempts then return tonumber(attempts), tonumber(lost), estimate, rest, nil end
-  local last_end
-  attempts, lost, estimate, last_end, rest = string.match(payload, ENVELOPE .. ',"last_end":(%b{})},(.*)$')
-  if attempts then return tonumber(attempts), tonumber(lost), estimate, rest, last_end end
-  return 0, 0, '{}', string.sub(payload, 2), nil
+  local attempts, lost, estimate, position = string.match(payload, ENVELOPE)
+  if not attempts then return 0, 0, '{}', string.sub(payload, 2), {} end
+  local optional = {}
+  for _, field in ipairs(OPTIONAL_FIELDS) do
+    local value, behind = string.match(payload, '^,"' .. field[1] .. '":' .. field[2] .. '()', position)
+    if value then optional[field[1]], position = value, behind end
+  end
+  if string.sub(payload, position, position + 1) ~= '},' then return 0, 0, '{}', string.sub(payload, 2), {} end
+  return tonumber(attempts), tonumber(lost), estimate, string.sub(payload, position + 2), optional
 end
 
-local function bump(payload, more_attempts, more_lost, new_estimate, new_last_end)
-  local attempts, lost, estimate, rest, last_end = open_envelope(payload)
-  last_end = new_last_end or last_end
-  return '{"tiepoint":{"attempts":' .. (attempts + more_attempts) .. ',"lost":' .. (lost + more_lost)
-    .. ',"estimate":' .. (new_estimate or estimate) .. (last_end and ',"last_end":' .. last_end or '')
-    .. '},' .. rest
+-- Returns a payload with its counts raised; of ``new`` estimate, last_end and lost_on take the place of the old.
+local function bump(payload, more_attempts, more_lost, new)
+  local attempts, lost, estimate, rest, optional = open_envelope(payload)
+  local text = '{"tiepoint":{"attempts":' .. (attempts + more_attempts) .. ',"lost":' .. (lost + more_lost)
+    .. ',"estimate":' .. (new.estimate or estimate)
+  for _, field in ipairs(OPTIONAL_FIELDS) do
+    local value = new[field[1]] or optional[field[1]]
+    if value then text = text .. ',"' .. field[1] .. '":' .. value end
+  end
+  return text .. '},' .. rest
 end
 
 -- What a claim compares, estimate text ('' = the kind's default) and mark; and class and project.
@@ -123,8 +132,14 @@ local function put_back(list, payload)
   end
 end
 
--- Gives back all that one incarnation holds; the oldest claim ends up next in line.
-local function restore_all(inflight, more_attempts, more_lost)
+-- The node of an incarnation's hash as a message remembers it; only names without surprises.
+local function lost_on(inflight)
+  local name = string.match(inflight, '^tiepoint:inflight:([%w._-]+)|')
+  return name and '"' .. name .. '"'
+end
+
+-- Gives back all that one incarnation holds; the oldest claim ends up next in line. more_lost: it was lost.
+local function restore_all(inflight, more_lost)
   local held = redis.call('HGETALL', inflight)
   local tags, payloads = {}, {}
   for i = 1, #held, 2 do
@@ -132,8 +147,9 @@ local function restore_all(inflight, more_attempts, more_lost)
     payloads[held[i]] = held[i + 1]
   end
   table.sort(tags, function(a, b) return a > b end)
+  local new = {lost_on = more_lost > 0 and lost_on(inflight) or nil}
   for _, tag in ipairs(tags) do
-    put_back(list_of(tag), bump(payloads[tag], more_attempts, more_lost))
+    put_back(list_of(tag), bump(payloads[tag], 0, more_lost, new))
   end
   redis.call('DEL', inflight)
   return #tags

@@ -29,7 +29,7 @@ end
 
 local given_back = 0
 for _, incarnation in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 4)) do
-  given_back = given_back + restore_all(ARGV[4] .. incarnation, 0, 1)
+  given_back = given_back + restore_all(ARGV[4] .. incarnation, 1)
   redis.call('ZREM', KEYS[1], incarnation)
 end
 

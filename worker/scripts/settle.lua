@@ -3,7 +3,7 @@
 -- An entry has a tag and an action:
 --   done | failed | not_ready  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?,
 --                                keeps_message?}
---   requeue        {attempts, lost?, estimate?, last_end?}
+--   requeue        {attempts, lost?, estimate?, last_end?, lost_on? (JSON texts)}
 --   park           {attempts, delay_ms | due_ms (by the server's clock)}
 --   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
 -- A tag that the lease no longer holds is refused: its message was given to somebody else.
@@ -64,7 +64,8 @@ local function record_batch(entry)
 end
 
 local function give_back(entry, payload)
-  local text = bump(payload, entry.attempts or 0, entry.lost or 0, entry.estimate, entry.last_end)
+  local text = bump(payload, entry.attempts or 0, entry.lost or 0,
+    {estimate = entry.estimate, last_end = entry.last_end, lost_on = entry.lost_on})
   if entry.project and is_cancelled(entry.project) then
     return drop_item(entry.project, entry.stage, entry.item)
   end

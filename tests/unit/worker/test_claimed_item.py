@@ -132,6 +132,7 @@ def test_what_is_no_task_message_is_a_value_error(text: bytes) -> None:
         ("tiepoint", "attempts", -1, "attempts is not a count"),
         ("tiepoint", "lost", 1.5, "lost is not a count"),
         ("tiepoint", "estimate", "x", "estimate is str"),
+        ("tiepoint", "lost_on", 5, "lost_on is int"),
         ("tiepoint", "last_end", [1], "last_end is list"),
         ("tiepoint", "last_end", {"ending": "killed"}, "last end has other fields"),
     ],

@@ -106,10 +106,11 @@ def test_a_job_too_large_since_a_kill_is_told_with_the_node_and_figures_of_that(
 
 
 def test_lost_nodes_are_told_whatever_was_before() -> None:
-    """No node is named: the one that was killed over it earlier is another matter."""
-    job = dead(Reason.WORKER_LOST, KILLED, ending=DeadEnding.LOST_NODE)
+    """By the last of them: the node on which it was killed earlier is another matter."""
+    item = replace(an_item("a"), last_end=KILLED, lost=10, lost_on="pc9")
+    job = DeadJob.of(item, "noop", replace(FAILURE, reason=Reason.WORKER_LOST), ending=DeadEnding.LOST_NODE)
 
-    assert (job.ending, job.attempt.node) == (DeadEnding.LOST_NODE, None)
+    assert (job.ending, job.lost, job.attempt) == (DeadEnding.LOST_NODE, 10, Attempt(node="pc9"))
 
 
 def test_a_report_of_a_former_version_is_read() -> None:

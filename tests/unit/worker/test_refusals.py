@@ -33,7 +33,8 @@ TOO_LARGE = Decision(
         ),
         (refusals.unknown_task("a", "no.such"), Reason.UNKNOWN_TASK, "no.such is not known here"),
         (refusals.unknown_task("a", "b", "c"), Reason.UNKNOWN_TASK, "b does not belong into the queue c"),
-        (refusals.too_many_lost_nodes("a", 10), Reason.WORKER_LOST, "10 nodes were lost"),
+        (refusals.too_many_lost_nodes("a", 10, None), Reason.WORKER_LOST, "10 nodes were lost"),
+        (refusals.too_many_lost_nodes("a", 10, "pc1"), Reason.WORKER_LOST, "start jobs; the last: pc1"),
         (refusals.cancelled("a"), Reason.CANCELLED, "revoked, or expired"),
     ],
 )

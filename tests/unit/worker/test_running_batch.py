@@ -253,7 +253,8 @@ def test_a_dead_spawner_proves_nothing_but_is_counted(window: int, lost: list[in
     scene.batch.on_child_gone(Death(ending=Ending.SPAWNER_LOST, cause="x"), on_request=False)
 
     assert scene.settled == [("a", "requeue"), ("b", "requeue"), ("c", "requeue")]
-    assert [entry["lost"] for entry in scene.settler.entries] == lost
+    assert [entry.get("lost", 0) for entry in scene.settler.entries] == lost
+    assert scene.settler.entries[0]["lost_on"] == '"pc1"'
     assert [entry["attempts"] for entry in scene.settler.entries] == [0, 0, 0]
     assert scene.recorded == []
 
