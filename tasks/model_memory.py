@@ -75,3 +75,27 @@ MODEL_FLOORS = (
     replace(model_estimate(MappingSize()), cpu_threads=MANY_THREADS),
 )
 """The least that mapping needs, for few observations and for many."""
+
+
+WORKSPACE_FIXED_BYTES = 4 << 20
+"""Empty tables, SQLite's shared index of its log."""
+WORKSPACE_BYTES_PER_FEATURE = 96
+"""A keypoint in the database and in its log, a 2D point in the models of two attempts: 80, and a fifth more."""
+WORKSPACE_BYTES_PER_PAIR = 2048
+WORKSPACE_BYTES_PER_INLIER = 24
+WORKSPACE_BYTES_PER_OBSERVATION = 96
+"""Its part of a point and of a track, in the models of two attempts."""
+
+
+def workspace_bytes(size: MappingSize) -> int:
+    """Return how much disk the mapper's folder may take: SQLite dies of a full one, which nothing can catch.
+
+    (It maps the index of its log into memory; a page that the disk cannot give ends the process by SIGBUS.)
+    """
+    return (
+        WORKSPACE_FIXED_BYTES
+        + WORKSPACE_BYTES_PER_FEATURE * size.features
+        + WORKSPACE_BYTES_PER_PAIR * size.pairs
+        + WORKSPACE_BYTES_PER_INLIER * size.inlier_matches
+        + WORKSPACE_BYTES_PER_OBSERVATION * size.max_observations
+    )

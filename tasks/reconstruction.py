@@ -4,8 +4,10 @@ The database is written by :mod:`tasks.colmap_database`, the mapper run by
 :mod:`tasks.mapping`; this module brings their inputs and publishes the result.
 """
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,14 @@ import pycolmap
 from governor.model import Grant
 from tasks.colmap_database import write_database
 from tasks.colmap_inputs import database_images, database_pairs
-from tasks.errors import CorruptArtefactError, ItemError, MissingArtefactError
+from tasks.errors import CorruptArtefactError, ItemError, MissingArtefactError, StoreError
 from tasks.estimate_forms import EstimateForms
 from tasks.georeference import georeference
 from tasks.inputs import read_photo_record
 from tasks.kind import OF_WHOLE_PROJECTS, Done, Job, Kind, Needs, NotReady, Outcome, Payload
 from tasks.mapping import MappedModels, map_database
-from tasks.model_memory import MODEL_FLOORS, MappingSize, model_estimate
+from tasks.model_files import write_model
+from tasks.model_memory import MODEL_FLOORS, MappingSize, model_estimate, workspace_bytes
 from tasks.model_report import (
     ModelReport,
     ModelSummary,
@@ -128,17 +131,34 @@ def _reconstruct(project: Project, grant: Grant, store: Store) -> Outcome:
     key = model_key(store, project)
     if _is_published(store, key):
         return Done(recorded_items=0)
-    estimate = model_estimate(mapping_size(store, project))
+    size = mapping_size(store, project)
+    estimate = model_estimate(size)
     if grant.memory_bytes < estimate.memory_bytes(batch=1):
         return Needs(estimate=estimate)
     threads = min(grant.cpu_threads, estimate.cpu_threads)
-    # A local folder: SQLite's locks and COLMAP's many small writes have no place on a share.
-    with tempfile.TemporaryDirectory(prefix="tiepoint-model-") as name:
-        workspace = Path(name)
+    with _workspace(workspace_bytes(size)) as workspace:
         mapped = _map(store, project, workspace, threads)
         report = _georeference_and_report(store, project, mapped)
         store.publish_folder(key, lambda folder: _write(folder, mapped.models, report))
     return Done()
+
+
+@contextmanager
+def _workspace(needed_bytes: int) -> Iterator[Path]:
+    """Yield a local folder: SQLite's locks and COLMAP's many small writes have no place on a share.
+
+    Raises:
+        StoreError: its disk has too little room; the text says how much, and how to name another.
+    """
+    place = tempfile.gettempdir()
+    free_bytes = shutil.disk_usage(place).free
+    if free_bytes < needed_bytes:
+        raise StoreError(
+            f"the mapper may need {needed_bytes >> 20} MiB for temporary files, and {place} has "
+            f"{free_bytes >> 20} MiB free; free space there, or start the worker with another TMPDIR"
+        )
+    with tempfile.TemporaryDirectory(prefix="tiepoint-model-") as name:
+        yield Path(name)
 
 
 def _is_published(store: Store, key: ArtefactKey) -> bool:
@@ -202,7 +222,7 @@ def _write(folder: Path, models: Sequence[pycolmap.Reconstruction], report: Mode
     for number, model in enumerate(models):
         place = folder / str(number)
         place.mkdir()
-        model.write_binary(place)
+        write_model(place, model)
     write_report(folder, report)
 
 

@@ -15,6 +15,7 @@ from tasks.colmap_inputs import database_images, database_pairs
 from tasks.errors import ItemError, MissingArtefactError, ProjectError
 from tasks.exports.models import models_of
 from tasks.exports.target import fresh_folder
+from tasks.model_files import check_room, write_model
 from tasks.pairs import images_for_pairing
 from tasks.store import Project, Store
 
@@ -88,5 +89,6 @@ def _write_database(store: Store, project: Project, path: Path) -> None:
 def _write_model(model: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
     reconstruction = pycolmap.Reconstruction(model)
-    reconstruction.write_binary(folder)
+    write_model(folder, reconstruction)
     reconstruction.write_text(folder)
+    check_room(folder)

@@ -7,6 +7,7 @@ import pycolmap
 
 from tasks.errors import ProjectError
 from tasks.exports.models import models_of
+from tasks.model_files import check_room
 from tasks.store import Store
 
 
@@ -41,4 +42,5 @@ def _write(model: Path, file: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{file.name}-", dir=file.parent) as folder:
         whole = Path(folder) / "points.ply"
         pycolmap.Reconstruction(model).export_PLY(whole)
+        check_room(whole.parent)
         whole.rename(file)

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pycolmap
 import pytest
 
 from governor.model import Grant
-from tasks.errors import MissingArtefactError
+from tasks.errors import MissingArtefactError, StoreError
 from tasks.feature_sets import features_key
 from tasks.kind import Done, Needs, NotReady
 from tasks.parameters import ModelParameters, ProjectParameters
@@ -25,6 +26,7 @@ from tasks.reconstruction import (
     model_summaries,
 )
 from tasks.store import Store
+from tests.small_disk import small_disk
 from tests.unit.tasks.mapped_scene import ENOUGH, IMAGES, POINTS, build_verified_scene, reconstruct
 from tests.unit.tasks.scene_store import SceneStore
 
@@ -94,6 +96,20 @@ def test_mapping_twice_gives_the_same_bytes(tmp_path: Path) -> None:
         digests.append(hashlib.sha256((folder / "SHA256SUMS").read_bytes()).hexdigest())
 
     assert digests[0] == digests[1]
+
+
+def test_a_full_folder_for_temporary_files_is_told_and_is_not_the_stores_disk(
+    scene: SceneStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mapper works there; with room the same job succeeds, and nothing is left behind."""
+    with small_disk(tmp_path / "disk", 2**18) as disk:
+        monkeypatch.setattr(tempfile, "tempdir", str(disk.folder))
+
+        with pytest.raises(StoreError, match=r"has 0 MiB free; .* another TMPDIR") as told:
+            reconstruct(scene)
+        assert (told.value.__cause__, list(disk.folder.iterdir())) == (None, [])
+    monkeypatch.undo()
+    assert isinstance(reconstruct(scene), Done)
 
 
 def test_a_second_run_does_nothing(scene: SceneStore) -> None:
