@@ -58,13 +58,13 @@ class Report:
 def measure_claim(place: Place, sizes: Sizes) -> Report:
     """Measure the scripts at both depths."""
     figures = scale_scripts.measure_scripts(place.server, scale_scripts.Depths(deep=sizes.messages))
-    ratio = figures.scripts["claim"].ratio
-    missed = [f"claim: {ratio:.2f} times the time"] if ratio > MOST_CLAIM_RATIO else []
-    return Report(figures=scale_scripts.to_dict(figures), missed=missed)
+    return Report(
+        figures=scale_scripts.to_dict(figures), missed=missed_by_claim(figures.scripts["claim"].ratio)
+    )
 
 
 def measure_window(place: Place, sizes: Sizes) -> Report:
-    """Measure the windows of a large project."""
+    """Measure the windows of a large project; what they come to is for the reader to judge."""
     figures = scale_window.measure_window(place, pairs=sizes.pairs, nodes=sizes.consumers)
     return Report(figures=scale_window.to_dict(figures), missed=[])
 
@@ -72,21 +72,37 @@ def measure_window(place: Place, sizes: Sizes) -> Report:
 def measure_consumers(place: Place, sizes: Sizes) -> Report:
     """Measure a cluster under load."""
     figures = scale_load.measure_load(place, sizes.effort)
-    missed = []
-    if figures.busy_ratio < LEAST_BUSY_RATIO:
-        missed.append(f"consumers: busy {figures.busy_ratio:.3f} of the time")
-    if figures.claims_per_message > MOST_CLAIMS_UNDER_LOAD:
-        missed.append(f"consumers: {figures.claims_per_message:.2f} claims per message")
+    missed = missed_under_load(figures.busy_ratio, figures.claims_per_message)
     return Report(figures=scale_load.to_dict(figures), missed=missed + _left(figures.leftovers))
 
 
 def measure_trickle(place: Place, sizes: Sizes) -> Report:
     """Measure a cluster that idles."""
     figures = scale_load.measure_trickle(place, sizes.effort)
-    missed = []
-    if figures.claims_per_message > MOST_CLAIMS_ON_A_TRICKLE:
-        missed.append(f"trickle: {figures.claims_per_message:.2f} claims per message")
+    missed = missed_on_a_trickle(figures.claims_per_message)
     return Report(figures=scale_load.to_dict(figures), missed=missed + _left(figures.leftovers))
+
+
+def missed_by_claim(ratio: float) -> list[str]:
+    """Return what is not as wanted of the time of a claim."""
+    return [f"claim: {ratio:.2f} times the time"] if ratio > MOST_CLAIM_RATIO else []
+
+
+def missed_under_load(busy_ratio: float, claims_per_message: float) -> list[str]:
+    """Return what is not as wanted of a cluster under load."""
+    missed = []
+    if busy_ratio < LEAST_BUSY_RATIO:
+        missed.append(f"consumers: busy {busy_ratio:.3f} of the time")
+    if claims_per_message > MOST_CLAIMS_UNDER_LOAD:
+        missed.append(f"consumers: {claims_per_message:.2f} claims per message")
+    return missed
+
+
+def missed_on_a_trickle(claims_per_message: float) -> list[str]:
+    """Return what is not as wanted of an idle cluster."""
+    if claims_per_message <= MOST_CLAIMS_ON_A_TRICKLE:
+        return []
+    return [f"trickle: {claims_per_message:.2f} claims per message"]
 
 
 def _left(leftovers: scale_load.Leftovers) -> list[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench.scale import PARTS, Sizes, fresh_place
+from tests.bench.scale import fresh_place, missed_by_claim, missed_on_a_trickle, missed_under_load
 from tests.bench.scale_load import Effort, busy_ratio, measure_load, measure_trickle
 from tests.bench.scale_scripts import Depths, measure_scripts
 from tests.bench.scale_window import images_for, measure_window
@@ -64,9 +64,15 @@ def test_time_that_a_batch_had_a_thread_counts_as_busy() -> None:
     assert busy_ratio(spans, 4, 0, 10) == 0.25
 
 
-def test_each_part_can_be_run_alone() -> None:
-    """Here the one that needs the least."""
-    with fresh_place() as place:
-        report = PARTS["claim"](place, Sizes(messages=2_000, pairs=1, consumers=1, processes=1))
+def test_each_wanted_figure_is_judged_at_its_bound() -> None:
+    """Just as wanted is no miss, just beyond is one."""
+    as_wanted = missed_by_claim(1.25) + missed_under_load(0.95, 1.2) + missed_on_a_trickle(4.0)
+    beyond = missed_by_claim(1.26) + missed_under_load(0.949, 1.21) + missed_on_a_trickle(4.01)
 
-    assert report.figures["depths"]["deep"] == 2_000
+    assert as_wanted == []
+    assert [sentence.partition(":")[0] for sentence in beyond] == [
+        "claim",
+        "consumers",
+        "consumers",
+        "trickle",
+    ]
