@@ -80,7 +80,7 @@ MODEL_FLOORS = (
 WORKSPACE_FIXED_BYTES = 4 << 20
 """Empty tables, SQLite's shared index of its log."""
 WORKSPACE_BYTES_PER_FEATURE = 96
-"""A keypoint in the database and in its log, a 2D point in the models of two attempts: 80, and a fifth more."""
+"""A keypoint in the database and in its log, a 2D point in the models of two attempts; a fifth more."""
 WORKSPACE_BYTES_PER_PAIR = 2048
 WORKSPACE_BYTES_PER_INLIER = 24
 WORKSPACE_BYTES_PER_OBSERVATION = 96
