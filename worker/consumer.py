@@ -137,10 +137,10 @@ class PullStep(bootsteps.StartStopStep):
         self._puller = Puller(self._node, consumer.pool, consumer.receive)
         consumer.puller = self._puller
         self._patience = Patience()
-        self._patience.listen()
 
     def start(self, consumer: Any) -> None:
         """Connect, and put our consumer in place; a worker whose name is another's ends with a sentence."""
+        self._patience.listen()  # Celery has set its handlers by now.
         stock = consumer.task_consumer
         ours = QueueConsumer(
             consumer.connection,

@@ -1,13 +1,15 @@
-"""Makes the second SIGTERM a cold shutdown: who asks again does not want to wait.
+"""Makes the second SIGTERM a cold shutdown, and a hangup a warm one.
 
-Celery ignores it, and only SIGQUIT ends a warm shutdown early; those who send
-SIGTERM (systemd, containers, batch systems) rarely know that. Nothing is lost
-by it: what runs goes back uncounted. Does not cover what a shutdown does
-(:mod:`worker.pool`, :mod:`worker.puller`).
+Celery ignores a second SIGTERM, and only SIGQUIT ends a warm shutdown early;
+who asks again does not want to wait, and nothing is lost by it: what runs goes
+back uncounted. On a hangup Celery starts itself anew by a command that fails
+where it was started by ``python -m``, or is just killed. Does not cover what a
+shutdown does (:mod:`worker.pool`, :mod:`worker.puller`).
 """
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,8 +35,10 @@ class Patience:
         self._first_ns: int | None = None
 
     def listen(self) -> None:
-        """Hear of each wish that comes from now on."""
+        """Hear of each wish that comes from now on, in Celery's words or as a hangup."""
         worker_shutting_down.connect(self.on_shutting_down)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
     def on_shutting_down(self, how: str, **_: Any) -> None:
         """Let the first wish take its course; at the second end at once."""

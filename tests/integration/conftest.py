@@ -96,6 +96,7 @@ class Cluster:
         *,
         command: list[str] | None = None,
         start: Callable[..., "subprocess.Popen[Any]"] = subprocess.Popen,
+        until_it_is_ready: bool = True,
         **settings: Any,
     ) -> Worker:
         """Start a governed worker and wait until it holds its lease; ``start`` may be a memory cgroup's."""
@@ -132,6 +133,8 @@ class Cluster:
             )
         worker = Worker(process=process, name=name, log_path=log_path)
         self.workers.append(worker)
+        if not until_it_is_ready:
+            return worker
         wait_until(lambda: self._has_lease(name) or process.poll() is not None, f"{name} has its lease")
         if process.poll() is not None:
             pytest.fail(f"{name} ended at once:\n{worker.log}")
