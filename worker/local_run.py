@@ -72,8 +72,7 @@ def run_locally(store: Store, project: Project, options: LocalOptions, watch: Wa
                 for state in _states_to_the_end(client, project):
                     waits_for = client.waits_for(settings.name)
                     watch(state, waits_for)
-                    if patience.is_over(state, waits_for):
-                        raise RunError(_lost_store(store, waits_for))
+                    _check_store(patience, state, waits_for, store)
                     _check_processes(server, worker, store)
             # The worker has ended: what it measured last is there now.
             return client.state(project.id)
@@ -87,10 +86,6 @@ def _lost_server(server: EmbeddedServer, store: Store, error: QueueError) -> str
     ended = server.how_it_ended()
     what = f"the embedded server ended ({ended})" if ended else f"the embedded server fails: {error}"
     return f"{what}; {_go_on(store)}"
-
-
-def _lost_store(store: Store, waits_for: str) -> str:
-    return f"waited {PATIENCE_SECONDS:.0f} s for {waits_for}, then {_go_on(store)}"
 
 
 def _go_on(store: Store) -> str:
@@ -218,6 +213,11 @@ def _states_to_the_end(client: ProjectQueue, project: Project) -> Iterator[Proje
             cause, cure = state.failure.cause.rstrip("."), state.failure.cure
             raise RunError(f"planning failed: {cause}. {cure} (log: {project.path / 'worker.log'})")
         time.sleep(_POLL_SECONDS)
+
+
+def _check_store(patience: StorePatience, state: ProjectState, waits_for: str, store: Store) -> None:
+    if patience.is_over(state, waits_for):
+        raise RunError(f"waited {PATIENCE_SECONDS:.0f} s for {waits_for}, then {_go_on(store)}")
 
 
 def _check_processes(server: EmbeddedServer, worker: _Worker, store: Store) -> None:

@@ -13,6 +13,7 @@ from worker.local_run import (
     LocalOptions,
     RunError,
     _check_processes,
+    _check_store,
     _settings,
     _states_to_the_end,
     _Worker,
@@ -21,6 +22,7 @@ from worker.local_run import (
 from worker.memory_kills import KillCounts, MemoryKills
 from worker.project_state import PlanningFailure, ProjectState
 from worker.settings import WrongSettingError
+from worker.store_wait import StorePatience
 
 BROKER_URL = "redis+socket:///tmp/redis.sock"
 
@@ -144,3 +146,16 @@ def test_a_failed_plan_is_told_in_a_sentence_with_its_cure(tmp_path: Path) -> No
 
     with pytest.raises(RunError, match=r"planning failed: The disk is full\. Free some space\. \(log: .*\)"):
         list(_states_to_the_end(FailedPlan(), project))  # type: ignore[arg-type]
+
+
+def test_a_store_that_is_away_for_too_long_ends_the_run_with_cause_and_cure(tmp_path: Path) -> None:
+    """No photo is left out for it."""
+    times = iter((0.0, 0.0, 59.0, 60.0, 60.0))
+    patience, state = StorePatience(lambda: next(times)), ProjectState(state="running")
+    waits_for = "the store: the disk is full (0 bytes free of 20.0 MiB); free space on its disk"
+    for _ in range(2):
+        _check_store(patience, state, waits_for, Store(tmp_path))
+
+    told = f"waited 60 s for {waits_for}, then finish the project with: tiepoint resume {tmp_path}"
+    with pytest.raises(RunError, match=re.escape(told)):
+        _check_store(patience, state, waits_for, Store(tmp_path))
