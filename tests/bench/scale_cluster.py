@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import redis
 
-from tests.bench.scale_nodes import Order
+from tests.bench.scale_nodes import DEFAULT_LEASE_SECONDS, Order
 from worker import keys
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -79,7 +79,11 @@ class SimulatedCluster:
 
 @contextmanager
 def simulated_cluster(
-    place: Place, nodes: int, processes: int, sizes: Sequence[int] = _SIZES
+    place: Place,
+    nodes: int,
+    processes: int,
+    sizes: Sequence[int] = _SIZES,
+    lease_seconds: float = DEFAULT_LEASE_SECONDS,
 ) -> Iterator[SimulatedCluster]:
     """Run so many nodes in so many processes; all have their lease when the block begins."""
     threads = [sizes[number % len(sizes)] for number in range(nodes)]
@@ -92,6 +96,7 @@ def simulated_cluster(
                 folder=str(place.folder),
                 first=first,
                 threads=tuple(threads[first : first + share]),
+                lease_seconds=lease_seconds,
             )
             running.append(stack.enter_context(_process(order)))
         cluster = SimulatedCluster(place, running, sum(threads))

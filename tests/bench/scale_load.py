@@ -25,6 +25,7 @@ _JOB_SECONDS = (2.0, 3.0)
 _TRICKLE_JOB_SECONDS = 0.01
 _LEAST_GAP_SECONDS = 0.15
 _DEADLINE_SECONDS = 600.0
+_SHORT_LEASE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,8 @@ class Leftovers:
 
     keys: tuple[str, ...]
     memory_bytes: int
+    tracked_items: int
+    """Of that memory: who has read which key. A server forgets it when the key changes next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,22 @@ def measure_load(place: Place, effort: Effort) -> LoadFigures:
     )
 
 
+def nodes_of_each_two(place: Place, rounds: int, seconds: float) -> list[int]:
+    """Give two idle nodes two jobs at once, over and over; return on how many nodes each two have run."""
+    messages = Messages(place)
+    with simulated_cluster(place, 2, 1, sizes=(4,), lease_seconds=_SHORT_LEASE_SECONDS) as cluster:
+        time.sleep(_SHORT_LEASE_SECONDS / 2)  # The first node hears of the second when it renews.
+        for number in range(rounds):
+            messages.put_aside([messages.text(2 * number + job, seconds) for job in range(2)])
+            messages.offer()
+            _wait_until_empty(cluster, QUEUE, *_inflight(place))
+        cluster.end()
+    ran_on: dict[int, set[str]] = {}
+    for span in cluster.spans():
+        ran_on.setdefault(span["numbers"][0] // 2, set()).add(span["node"])
+    return [len(nodes) for _, nodes in sorted(ran_on.items())]
+
+
 def measure_trickle(place: Place, effort: Effort) -> TrickleFigures:
     """Send one message at a time, each long after the last has been dealt with."""
     messages, chance = Messages(place), random.Random(effort.seed)
@@ -222,9 +241,11 @@ def _held_without_nodes(place: Place, messages: Messages) -> tuple[set[str], Usa
 
 def _leftovers(place: Place, before: tuple[set[str], Usage]) -> Leftovers:
     names, then = before
+    now = usage(place.server)
     return Leftovers(
         keys=tuple(sorted(key_names(place.server) - names)),
-        memory_bytes=usage(place.server).memory_bytes - then.memory_bytes,
+        memory_bytes=now.memory_bytes - then.memory_bytes,
+        tracked_items=now.tracked_items - then.tracked_items,
     )
 
 

@@ -30,6 +30,7 @@ from worker.puller import Puller
 from worker.settings import Settings
 
 GIB = 2**30
+DEFAULT_LEASE_SECONDS = 10.0
 _MEMORY_PER_THREAD_BYTES = 2 * GIB
 
 
@@ -43,7 +44,7 @@ class Order:
     """The number of its first node, which names it."""
     threads: tuple[int, ...]
     """The size of each."""
-    lease_seconds: float = 10.0
+    lease_seconds: float
 
     def to_text(self) -> str:
         """Return it as an argument of the process."""

@@ -13,6 +13,8 @@ class Usage:
     keys: int
     memory_bytes: int
     cpu_seconds: float
+    tracked_items: int
+    """Entries of the table of who has read what, for client-side caching."""
     calls: dict[str, int]
     """Of each command since its figures were reset."""
 
@@ -28,6 +30,7 @@ def usage(server: "redis.Redis") -> Usage:
         keys=server.dbsize(),
         memory_bytes=int(info["used_memory"]),
         cpu_seconds=float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
+        tracked_items=int(info["tracking_total_items"]),
         calls={
             name.removeprefix("cmdstat_"): int(told["calls"])
             for name, told in info.items()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.bench.scale import fresh_place, missed_by_claim, missed_on_a_trickle, missed_under_load
-from tests.bench.scale_load import Effort, busy_ratio, measure_load, measure_trickle
+from tests.bench.scale_load import Effort, busy_ratio, measure_load, measure_trickle, nodes_of_each_two
 from tests.bench.scale_scripts import Depths, measure_scripts
 from tests.bench.scale_window import images_for, measure_window
 
@@ -30,6 +30,15 @@ def test_a_single_message_does_not_bring_every_idle_node_to_claim() -> None:
     assert figures.done_once == figures.messages == 15
     assert 1 <= figures.claims_per_message <= 4
     assert figures.leftovers.keys == ()
+
+
+def test_two_jobs_for_two_idle_nodes_are_one_for_each() -> None:
+    """Though each has room for both; a machine that stalls for long may let one node have two."""
+    with fresh_place() as place:
+        nodes = nodes_of_each_two(place, rounds=9, seconds=0.1)
+
+    assert len(nodes) == 9
+    assert nodes.count(2) >= 5
 
 
 def test_what_scripts_do_does_not_grow_with_what_waits() -> None:
