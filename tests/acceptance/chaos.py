@@ -60,7 +60,7 @@ def _play(options: argparse.Namespace, seed: int) -> int:
     folder = parent / f"seed{seed}"
     folder.mkdir(parents=True)
     say(f"seed {seed}, logs in {folder}")
-    expected = _expected(options, folder)
+    expected = _expected(options, parent)  # Once for all seeds.
     started = time.monotonic()
     with scene(_scene_options(options, folder, seed)) as stage, projects(stage, expected) as taken:
         for machine in stage.machines:
@@ -130,7 +130,9 @@ def _names(options: argparse.Namespace) -> list[str]:
     return [
         name
         for name, kind in FAULTS.items()
-        if (kind.is_restart or not options.rounds) and (kind.is_for_stock or not options.stock)
+        if (kind.is_restart or not options.rounds)
+        and (kind.is_for_stock or not options.stock)
+        and not kind.is_sabotage
     ]
 
 

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import redis
 
 from tests.acceptance.chaos_nodes import Machine
 from tests.acceptance.chaos_scene import Scene
+from tests.bench.reliability_kinds import ONE
 
 END_SECONDS = 90.0
 """How long a worker that was asked to end may take."""
@@ -60,7 +62,7 @@ class KillChild(Fault):
         machine = self.machine()
         if machine is None or not (self.scene.is_stock or self.scene.may_kill(machine)):
             return ""
-        children = machine.children()
+        children = [one for one in machine.children() if one.status() != psutil.STATUS_ZOMBIE]
         return _kill(self.rng.choice(children), machine) if children else ""
 
 
@@ -263,6 +265,23 @@ class StoreAway(Fault):
         return True
 
 
+class DropMessage(Fault):
+    """Sabotage: a waiting message vanishes. No run with it may end well."""
+
+    def inject(self) -> str:
+        """Take it away."""
+        return "the next in line" if self.scene.client.rpop(ONE) else ""
+
+
+class DoubleMessage(Fault):
+    """Sabotage: a waiting message is there twice. No run with it may end well."""
+
+    def inject(self) -> str:
+        """Push it again."""
+        text: Any = self.scene.client.lindex(ONE, -1)
+        return "the next in line" if text and self.scene.client.lpush(ONE, text) else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
     """One row of what can happen."""
@@ -274,6 +293,8 @@ class FaultKind:
     is_for_stock: bool = True
     is_restart: bool = False
     """Something ends and is started again."""
+    is_sabotage: bool = False
+    """Only by name, to see that the harness notices."""
 
 
 FAULTS: Mapping[str, FaultKind] = {
@@ -289,6 +310,8 @@ FAULTS: Mapping[str, FaultKind] = {
     "cut_connections": FaultKind(make=CutConnections, weight=1, seconds=(0, 0)),
     "damage": FaultKind(make=Damage, weight=1.5, seconds=(0, 0), is_for_stock=False),
     "store_away": FaultKind(make=StoreAway, weight=1, seconds=(0.2, 4), is_for_stock=False),
+    "drop_message": FaultKind(make=DropMessage, weight=1, seconds=(0, 0), is_sabotage=True),
+    "double_message": FaultKind(make=DoubleMessage, weight=1, seconds=(0, 0), is_sabotage=True),
 }
 
 

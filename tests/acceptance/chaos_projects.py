@@ -21,7 +21,7 @@ from worker.project_queue import ProjectQueue, QueueError
 
 _POLL_SECONDS = 0.5
 _CLIENT_LIVES_SECONDS = (0.2, 4.0)
-_MOST_KILLED_CLIENTS = 3
+_MOST_KILLED_CLIENTS = 2
 _MOST_REPAIRS = 3
 
 
@@ -37,12 +37,13 @@ class Expected:
 
 def undisturbed(photos: Path, features: Sequence[str], folder: Path) -> list[Expected]:
     """Run each project alone, with `tiepoint run`; they differ in their features."""
-    return [_undisturbed(photos, one, folder / f"undisturbed-{one}") for one in features]
+    return [_undisturbed(photos, one, folder / f"undisturbed-{photos.parent.name}-{one}") for one in features]
 
 
 def _undisturbed(photos: Path, features: str, folder: Path) -> Expected:
     done = tiepoint(
-        *("run", photos, "--project", folder, "--features", features, "--until", "tracks", "--json"),
+        *("run", photos, "--project", folder, "--features", features, "--until", "tracks"),
+        *("--profile", "dedicated", "--json"),
         TIEPOINT_LOCK_FOLDER=str(folder.parent / "machines" / "undisturbed"),
     )
     if done.returncode != 0:
@@ -140,17 +141,15 @@ class ProjectRun:
 
 
 class Projects:
-    """The projects of a run, one after the other."""
+    """The projects of a run, all at the same time."""
 
     def __init__(self, scene: Scene, expected: Sequence[Expected], queue: ProjectQueue) -> None:
         self.runs = [ProjectRun(scene, one, queue, scene.options.seed) for one in expected]
 
     def step(self) -> None:
-        """Go on with the first that is not over."""
+        """Go on with each that is not over."""
         for run in self.runs:
-            if not run.is_over:
-                run.step()
-                return
+            run.step()
 
     def are_over(self) -> bool:
         """Tell whether all are; what was damaged afterwards is repaired first."""

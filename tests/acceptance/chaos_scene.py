@@ -19,16 +19,19 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tasks.catalog import load_kinds
 from tasks.store import Store
 from tests.acceptance.chaos_aof import AppendOnlyFile
 from tests.acceptance.chaos_ledger import Ledger
 from tests.acceptance.chaos_nodes import Machine
+from tests.bench import reliability_kinds
 from tests.bench.queue_messages import Template
 from tests.bench.reliability_kinds import ONE
 from tests.bench.reliability_log import RunLog
 from tests.bench.reliability_nodes import STOCK, Setting, Sort
 from tests.lasting_server import AOF_GLOB, LastingServer
 from worker import keys
+from worker.queue_counts import count_jobs
 
 JOB_PREFIX = "job-"
 _SENT = "chaos:sent"
@@ -78,10 +81,12 @@ class Scene:
         self.ledger = Ledger()
         self.problems: list[str] = []
         self.sent = 0
+        self._is_unsure = False
         self._started = time.monotonic()
         self.machines = [Machine(options.sort, self._setting(n)) for n in range(options.workers)]
         self.store.create()
         self.server.start()
+        self._kinds = list(load_kinds([reliability_kinds.__name__]))
         self._template = Template(self.server.broker_url, self.client, ONE)
         self._aof = AppendOnlyFile(next(options.folder.glob(AOF_GLOB)))
         self._aof.skip()
@@ -144,7 +149,9 @@ class Scene:
                 pipeline.lpush(ONE, self._message(number))
                 pipeline.execute()
         except redis.RedisError:
-            return False  # Next time it is seen whether it was done.
+            self._is_unsure = True  # Next time it is seen whether it was done.
+            return False
+        self._is_unsure = False
         self.sent += 1
         return True
 
@@ -163,6 +170,16 @@ class Scene:
         self.ledger.enter(self._aof.transactions())
         if not self.is_stock:
             self._check()
+            self._count()
+
+    def _count(self) -> None:
+        """Ask the server itself as well: what it has counted, in one step, is all that was sent."""
+        if not self.server_is_up or self._is_unsure:
+            return  # Looked at again when that is over.
+        with suppress(redis.RedisError):
+            counts = count_jobs(self.client, self._kinds)
+            if (sent := counts.total - counts.pushed) != self.sent:
+                self.complain(f"{self.sent} jobs were sent, the server counts {sent}: {counts}")
 
     def _check(self) -> None:
         ledger = self.ledger
