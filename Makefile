@@ -5,10 +5,10 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt bench lock clean
+.PHONY: help venv demo test check chaos chaos-short fmt bench lock clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## create .venv with the locked dependencies and tiepoint itself
 
@@ -27,6 +27,15 @@ demo: venv ## render a drone flight, reconstruct it, compare it with the truth
 
 test: venv ## run every test
 	$(BIN)/python -m pytest
+
+chaos-short: venv ## break a cluster at random for two minutes: nothing is lost, nothing doubled
+	$(BIN)/python -m tests.acceptance.chaos
+
+chaos: venv ## the same for an hour or two: 30 restarts, 10,000 jobs, projects under many seeds
+	$(BIN)/python -m tests.acceptance.chaos --rounds 30 --jobs 30
+	$(BIN)/python -m tests.acceptance.chaos --photos "" --jobs 10000 --longest-job 0.2 --seconds 900 --quiet-seconds 3600
+	$(BIN)/python -m tests.acceptance.chaos --runs 10 --seconds 180 --jobs 600
+	$(BIN)/python -m tests.acceptance.chaos --stock --jobs 600 --seconds 180 --longest-job 2
 
 check: venv ## lint, format, types, imports
 	$(BIN)/ruff check .

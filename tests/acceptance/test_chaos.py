@@ -13,6 +13,10 @@ CHANCES = {"often": Chance(weight=3, seconds=(1, 2)), "seldom": Chance(weight=1,
 LIST, HELD = b"noop", b"tiepoint:inflight:one|1"
 
 
+SEED_OF_BOTH = "1"
+"""Whose first round takes a message away, and whose second copies one."""
+
+
 def message(job: str) -> bytes:
     """Return a job's message, as far as the account reads it."""
     return b'{"body":"","headers":{"id": "%s","root_id": "%s"}}' % (job.encode(), job.encode())
@@ -135,7 +139,7 @@ def test_a_message_that_is_taken_and_one_that_is_copied_fail_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a real server and a real worker: the harness can fail, and says how to see it again."""
-    arguments = ["--rounds", "2", "--jobs", "30", "--longest-job", "0.3", "--workers", "1", "--photos", ""]
+    arguments = ["--rounds", "2", "--jobs", "24", "--longest-job", "0.8", "--workers", "1", "--photos", ""]
     sabotage = ["--faults", "drop_message,double_message", "--seed", SEED_OF_BOTH, "--folder", str(tmp_path)]
     returncode = chaos.main([*arguments, *sabotage])
     *_, advice, summary = capsys.readouterr().out.splitlines()
