@@ -16,6 +16,7 @@ from tasks.kind import Kind
 from worker.connections import SOCKET_TIMEOUT_SECONDS
 from worker.consumer import GovernedConsumer, PullStep
 from worker.place import PlaceStep
+from worker.queue_url import tls_options
 from worker.settings import PREFIX, Settings, WrongSettingError
 from worker.time_limits import of_kind
 
@@ -43,6 +44,7 @@ def create_app(settings: Settings) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_hijack_root_logger=True,
         broker_connection_retry_on_startup=True,
+        broker_use_ssl=tls_options(settings.broker_url),
         # An outage over a night must not end a worker.
         broker_connection_max_retries=None,
         # A worker that connects while Redis has no memory left, or forbids something, tries again, too.

@@ -66,7 +66,7 @@ class Client:
 
     def __init__(self, broker_url: str, store: Path, *, kind_modules: Sequence[str] = ()) -> None:
         settings = Settings.checked(broker_url=broker_url)
-        self.broker_url = broker_url
+        self.broker_url = settings.broker_url
         self.store = Store(Path(store).resolve())
         self._queue = ProjectQueue(settings.redis_url)
         self._kinds = load_kinds(kind_modules)

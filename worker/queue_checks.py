@@ -20,7 +20,7 @@ from worker.findings import Finding, fine, problem, warning
 from worker.live_nodes import LiveNode, names_of, on_other_stores
 from worker.project_queue import ProjectQueue
 from worker.redis_scripts import load_all
-from worker.rights import lacking
+from worker.rights import CLIENT_PROBES, WORKER_PROBES, lacking
 from worker.waiting_jobs import blocked_jobs
 
 OLDEST_VERSION = (6, 2)
@@ -74,9 +74,9 @@ def of_latency(milliseconds: float) -> Finding:
     return warning("latency", told, "put it nearer to the workers: short jobs wait for it")
 
 
-def check_persistence(queue: Queue) -> Finding:
-    """Check that what is in the queue outlives the server's process."""
-    info = _info(queue.client, "persistence")
+def persistence_of(client: redis.Redis) -> Finding:
+    """Tell whether what is in the queue outlives the server's process."""
+    info = _info(client, "persistence")
     if str(info.get("aof_enabled")) != "1":
         return warning(
             "persistence",
@@ -90,9 +90,9 @@ def check_persistence(queue: Queue) -> Finding:
     return fine("persistence", "the append-only file is on")
 
 
-def check_eviction(queue: Queue) -> Finding:
-    """Check that a full memory makes the server refuse, and not forget."""
-    info = _info(queue.client, "memory")
+def eviction_of(client: redis.Redis) -> Finding:
+    """Tell whether a full memory makes the server refuse, and not forget."""
+    info = _info(client, "memory")
     policy, most_bytes = str(info.get("maxmemory_policy", "unknown")), int(info.get("maxmemory", 0))
     told = f"its maxmemory-policy is {policy}"
     if policy == "noeviction":
@@ -103,9 +103,9 @@ def check_eviction(queue: Queue) -> Finding:
     return problem("eviction", f"{told}: when its memory is full it forgets leases and projects", cure)
 
 
-def check_memory(queue: Queue) -> Finding:
-    """Check how far the server is from refusing what is new."""
-    info = _info(queue.client, "memory")
+def memory_of(client: redis.Redis) -> Finding:
+    """Tell how far the server is from refusing what is new."""
+    info = _info(client, "memory")
     used_bytes, most_bytes = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if not most_bytes:
         return fine("memory", f"{in_binary_units(used_bytes)} used, no maxmemory")
@@ -118,14 +118,33 @@ def check_memory(queue: Queue) -> Finding:
     return fine("memory", told)
 
 
+def check_persistence(queue: Queue) -> Finding:
+    """Check that what is in the queue outlives the server's process."""
+    return persistence_of(queue.client)
+
+
+def check_eviction(queue: Queue) -> Finding:
+    """Check that a full memory makes the server refuse, and not forget."""
+    return eviction_of(queue.client)
+
+
+def check_memory(queue: Queue) -> Finding:
+    """Check how far the server is from refusing what is new."""
+    return memory_of(queue.client)
+
+
 def check_rights(queue: Queue) -> Finding:
-    """Check that the user of the URL may do all that workers, clients and monitors do."""
+    """Check that the user of the URL may do all that a client does; a worker needs more."""
+    kinds = list(queue.kinds)
     try:
-        forbidden = lacking(queue.client, list(queue.kinds))
+        forbidden = lacking(queue.client, CLIENT_PROBES, kinds)
+        is_for_workers = not forbidden and not lacking(queue.client, WORKER_PROBES, kinds)
     except NoPermissionError:
-        forbidden = ["MULTI"]
+        forbidden, is_for_workers = ["MULTI"], False
+    if is_for_workers:
+        return fine("rights", "its user may do all that workers and clients do")
     if not forbidden:
-        return fine("rights", "its user may do all that is needed")
+        return fine("rights", "its user may do all that a client does, and is none for workers")
     more = f" and {len(forbidden) - _MOST_NAMED} more" if len(forbidden) > _MOST_NAMED else ""
     return problem(
         "rights",
@@ -231,7 +250,7 @@ SERVER_CHECKS: tuple[Check, ...] = (
     check_clock,
 )
 CONTENT_CHECKS: tuple[Check, ...] = (check_workers, check_jobs, check_blocked, check_drain, check_leftovers)
-SETUP_CHECKS: tuple[Check, ...] = (check_persistence, check_eviction, check_memory)
+SETUP_CHECKS: tuple[Callable[[redis.Redis], Finding], ...] = (persistence_of, eviction_of, memory_of)
 """What a worker tells in its log when it connects."""
 
 

@@ -12,15 +12,15 @@ import socket
 from math import inf
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from worker.queue_url import checked_url
+
 PREFIX = "TIEPOINT_"
 ProfileName = Literal["interactive", "dedicated"]
 _LONGEST_NAME = 64
-_SCHEMES = ("redis://", "rediss://", "redis+socket://")
 _PASSWORD = re.compile(r"""^(['"](?:[a-z+]+://:?)?).*@""", re.IGNORECASE)
 """What the queue's URL, quoted, says before its last ``@``: no message may show it, however wrong it is."""
 
@@ -36,16 +36,6 @@ def name_of_host(host: str) -> str:
 
 def _default_name() -> str:
     return name_of_host(socket.gethostname())
-
-
-def _can_be_split(url: str) -> bool:
-    """Tell whether a URL's port can be read; the "#" of a password looks like the end of what is before."""
-    parts = urlsplit(url)
-    try:
-        _ = parts.port
-    except ValueError:
-        return False
-    return not parts.fragment
 
 
 class CheckedSettings(BaseSettings):
@@ -104,14 +94,7 @@ class Settings(CheckedSettings):
     @field_validator("broker_url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
-        if not url.startswith(_SCHEMES):
-            raise ValueError("the broker is a redis://, rediss:// or redis+socket:// URL")
-        if not url.startswith("redis+socket://") and not _can_be_split(url):
-            raise ValueError(
-                "the port is no number from 0 to 65535; "
-                "in a password write # as %23, / as %2F, ? as %3F, @ as %40, % as %25"
-            )
-        return url
+        return checked_url(url)
 
     @field_validator("time_limits")
     @classmethod

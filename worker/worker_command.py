@@ -13,6 +13,7 @@ import typer
 from worker.command_endings import plain_errors
 from worker.command_options import CpusOption, MemoryOption, Profile, read_bytes
 from worker.node import check_partition
+from worker.queue_at_start import check_entry
 from worker.settings import PREFIX, Settings, WrongSettingError
 
 
@@ -49,6 +50,7 @@ def worker(
         settings = settings.model_copy(update={"store": settings.store.resolve()})
         check_partition(settings)
         _check_folders(settings.store, *settings.import_roots)
+        check_entry(settings)
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "INFO"]
     os.execvpe(command[0], command, settings.child_environment())  # noqa: S606 - our own command
 

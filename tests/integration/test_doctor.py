@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tasks.catalog import load_kinds
 from tasks.store import Store
+from tests.integration.scripted_node import leased_node
 from worker import keys, queue_checks
 from worker.cli import app
 from worker.connections import plain_client
@@ -18,7 +19,6 @@ from worker.doctor import examine
 from worker.findings import Finding, State
 from worker.project_queue import ProjectQueue
 from worker.queue_checks import Check, Queue
-from worker.redis_scripts import Script, run
 from worker.settings import Settings
 
 
@@ -99,7 +99,7 @@ def test_the_live_nodes_and_those_on_another_store_are_named(queue: Queue, serve
     """None, then one that works on our store, then one that does not."""
     found = [queue_checks.check_workers(queue)]
     for name, store in (("pc1", "ours"), ("pc2", "theirs")):
-        run(server, Script.RENEW, [keys.LEASES, keys.TICK, keys.DELAYED], f"{name}|1", 60_000, 2, "x:")
+        leased_node(server, name)
         server.hset(keys.node(name), mapping={"name": name, "store_id": store})
         found.append(queue_checks.check_workers(queue))
 
@@ -142,12 +142,12 @@ def test_a_node_that_makes_room_is_named(queue: Queue, server: "redis.Redis") ->
     assert queue_checks.check_drain(queue).told.startswith("pc1 makes room")
 
 
-@pytest.mark.parametrize("command", ["hset", "evalsha", "script|load", "publish", "client|tracking"])
+@pytest.mark.parametrize("command", ["hset", "evalsha", "script|load", "publish", "zadd"])
 def test_a_right_that_is_lacking_is_named(
     queue: Queue, server: "redis.Redis", broker_url: str, command: str
 ) -> None:
     """The user may do all but this; checking it changes nothing."""
-    server.execute_command("ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", f"-{command}")
+    server.execute_command("ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", f"-{command}")  # type: ignore[no-untyped-call]
     path = broker_url.removeprefix("redis+socket://")
     with plain_client(f"unix://poor:pw@{path}") as client:
         poor = Queue(client=client, projects=queue.projects, kinds=queue.kinds)
@@ -160,7 +160,7 @@ def test_a_right_that_is_lacking_is_named(
 
 def test_one_that_may_do_everything_lacks_nothing(queue: Queue) -> None:
     """The default user of a server."""
-    assert queue_checks.check_rights(queue).state is State.OK
+    assert "workers and clients" in queue_checks.check_rights(queue).told
 
 
 def test_a_queue_that_is_not_there_does_not_stop_the_checks_of_this_machine(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_store_that_others_have_made_is_recognised(tmp_path: Path, broker_url:
     identity = Store(tmp_path).identity()
     settings = Settings(broker_url=broker_url, store=tmp_path, lock_folder=tmp_path / "lock")
     with plain_client(settings.redis_url) as client:
-        run(client, Script.RENEW, [keys.LEASES, keys.TICK, keys.DELAYED], "pc1|1", 60_000, 2, "x:")
+        leased_node(client, "pc1")
         client.hset(keys.node("pc1"), mapping={"name": "pc1", "store_id": identity})
 
         found = {finding.name: finding for finding in examine(settings)}

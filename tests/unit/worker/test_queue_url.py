@@ -1,0 +1,48 @@
+"""The queue's URL says the same to every library that reads it."""
+
+import ssl
+
+import pytest
+
+from worker.queue_url import checked_url, tls_options
+
+
+@pytest.mark.parametrize(
+    ("url", "checked"),
+    [
+        ("redis://nas:6379/0", "redis://nas:6379/0"),
+        ("redis+socket:///run/r.sock", "redis+socket:///run/r.sock"),
+        ("rediss://u:p@nas:6379/0", "rediss://u:p@nas:6379/0?ssl_cert_reqs=required"),
+        ("rediss://nas/0?ssl_ca_certs=/ca.crt", "rediss://nas/0?ssl_ca_certs=/ca.crt&ssl_cert_reqs=required"),
+        ("rediss://nas/0?", "rediss://nas/0?ssl_cert_reqs=required"),
+        ("rediss://nas/0?ssl_cert_reqs=none", "rediss://nas/0?ssl_cert_reqs=none"),
+    ],
+)
+def test_tls_checks_certificates_unless_it_is_told_not_to(url: str, checked: str) -> None:
+    """Celery's transport would not."""
+    assert checked_url(url) == checked
+    assert checked_url(checked) == checked
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("amqp://nas", "redis://, rediss:// or"),
+        ("redis://nas:port/0", "the port is no number"),
+        ("redis://nas/0?ssl_ca_certs=/ca.crt", "for rediss:// URLs"),
+        ("rediss://nas/0?ssl_ca_cert=/ca.crt", "ssl_ca_cert: options of TLS are ssl_ca_certs"),
+        ("rediss://nas/0?ssl_cert_reqs=CERT_NONE", "one of none, optional, required"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(url: str, reason: str) -> None:
+    """With what would make sense."""
+    with pytest.raises(ValueError, match=reason):
+        checked_url(url)
+
+
+def test_flower_is_told_the_same_as_the_others() -> None:
+    """It reads no URL for that."""
+    url = checked_url("rediss://nas/0?ssl_ca_certs=/ca.crt")
+
+    assert tls_options(url) == {"ssl_ca_certs": "/ca.crt", "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    assert tls_options("redis://nas/0") is None
