@@ -33,6 +33,7 @@ from worker.local_commands import resume_folder
 from worker.local_project import LocalProject, open_project
 from worker.project_state import ProjectState
 from worker.settings import Settings, WrongSettingError
+from worker.store_wait import is_for_store
 
 
 class ExportFormat(StrEnum):
@@ -70,6 +71,8 @@ def status(
         say(f"{project} is {live['state']}; `tiepoint explain {quoted}` says more")
         for blocked in live["blocked"]:
             say(blocked["sentence"])
+        for node, waits_for in live["waiting_for_store"].items():
+            say(f"node {node} waits for {waits_for}")
 
 
 def _live(project: str, broker: str | None, store: Path | None) -> dict[str, Any]:
@@ -79,8 +82,11 @@ def _live(project: str, broker: str | None, store: Path | None) -> dict[str, Any
         return {}
     with cluster(broker, root) as client:
         state = client.state(project)
-        blocked = client.blocked(project) if state.state == "running" else []
-    return _live_fields(state, blocked)
+        is_running = state.state == "running"
+        blocked = client.blocked(project) if is_running else []
+        nodes = client.nodes() if is_running else []
+    away = {node.name: node.waits_for for node in nodes if is_for_store(node.waits_for)}
+    return {**_live_fields(state, blocked), "waiting_for_store": away}
 
 
 def _live_fields(state: ProjectState, blocked: list[Blocked]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tasks.errors import StoreError
 from tasks.store.identity import SameStore
 from tasks.store.publication import (
     TEMPORARY_PREFIX,
-    plain_store_errors,
+    cause_of,
     sync_folder,
     write_bytes,
     write_durably,
@@ -66,23 +66,35 @@ def fault_behind(error: StoreError, root: Path, store_id: str) -> StoreFault | N
     A full disk is believed as it is: there may be room for a probe, and none for an artefact.
     """
     fault = find_fault(root, store_id)
-    if fault is None and _errno(error) in _FULL:
-        return _fault(error, root)
+    cause = error.__cause__
+    if fault is None and isinstance(cause, OSError) and cause.errno in _FULL:
+        return _fault(_unusable(root, cause), root)
     return fault
 
 
 def _write_in(root: Path) -> None:
-    first, second = (root / f"{TEMPORARY_PREFIX}probe-{uuid4().hex}" for _ in range(2))
-    with plain_store_errors(root):
+    try:
         if not root.is_dir():
             raise StoreError(f"the project store {root} is gone")
-        try:
-            write_durably(first, lambda file: write_bytes(file, _PROBE))
-            first.rename(second)
-            sync_folder(root)
-        finally:
-            first.unlink(missing_ok=True)
-            second.unlink(missing_ok=True)
+        _write_and_remove(*(root / f"{TEMPORARY_PREFIX}probe-{uuid4().hex}" for _ in range(2)))
+    except OSError as error:
+        raise _unusable(root, error) from error
+
+
+def _unusable(root: Path, error: OSError) -> StoreError:
+    told = StoreError(f"{root} cannot be used: {cause_of(error)}")
+    told.__cause__ = error
+    return told
+
+
+def _write_and_remove(first: Path, second: Path) -> None:
+    try:
+        write_durably(first, lambda file: write_bytes(file, _PROBE))
+        first.rename(second)
+        sync_folder(second.parent)
+    finally:
+        first.unlink(missing_ok=True)
+        second.unlink(missing_ok=True)
 
 
 def _fault(error: StoreError, root: Path) -> StoreFault:

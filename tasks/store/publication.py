@@ -47,9 +47,13 @@ def plain_store_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
         kind = CorruptArtefactError if error.errno in _NO_FILE else StoreError
-        raise kind(f"cannot use {path} in the project store: {cause}") from error
+        raise kind(f"cannot use {path} in the project store: {cause_of(error)}") from error
+
+
+def cause_of(error: OSError) -> str:
+    """Return an error of the system in words of ours."""
+    return _CAUSES.get(error.errno or 0, error.strerror or str(error))
 
 
 def make_folder(root: Path, folder: Path, check_root: Callable[[], None]) -> None:

@@ -4,7 +4,9 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -15,6 +17,8 @@ from tasks.store import Source, Store
 from worker import cli, local_commands, project_commands
 from worker.command_endings import EXIT_USAGE, Interrupted, interruptible
 from worker.command_options import Until, read_bytes
+from worker.live_nodes import LiveNode
+from worker.project_state import ProjectState
 
 KIB = 1024
 
@@ -412,3 +416,28 @@ def test_one_model_is_not_called_models(count: int, words: str) -> None:
 def test_help_names_what_stands_in_for_an_option(command: str, words: str) -> None:
     """Square brackets are markup there: words in them would not be shown."""
     assert words in CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "200"}).output
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "told"),
+    [("the store: /nas is gone; mount it again", True), ("WAIT CPU_PSI: CPU pressure 36 % >= 20 %", False)],
+)
+def test_status_names_the_nodes_that_wait_for_their_store(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    waits_for: str,
+    told: bool,  # noqa: FBT001
+) -> None:
+    """Nothing else is wrong with such a project; what a busy node waits for is `explain`'s business."""
+    store = Store(tmp_path / "store")
+    store.create()
+    store.project("castle").create(ProjectParameters(), [Source(name="a.jpg", path="/photos/a.jpg")])
+    client = SimpleNamespace(
+        state=lambda _project: ProjectState(state="running"),
+        blocked=lambda _project: [],
+        nodes=lambda: [LiveNode(name="pc1", waits_for=waits_for)],
+    )
+    monkeypatch.setattr(project_commands, "cluster", lambda *_: nullcontext(client))
+    done = invoke("status", "castle", "--store", store.root, "--broker", "redis://nas:6379/0")
+
+    assert (done.exit_code, f"node pc1 waits for {waits_for}" in done.stderr) == (0, told)
