@@ -1,5 +1,6 @@
 """Connections are killed, the server is frozen, cut off, or loses everything while jobs run."""
 
+import json
 import os
 import signal
 import time
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 import redis
 
+from tasks.parameters import FeatureParameters, ProjectParameters
+from tests.conftest import PhotoSet
 from tests.external_server import external_server
 from tests.integration.conftest import Cluster, Worker, killed, wait_until
 from tests.redis_proxy import RedisProxy, redis_proxy
 from worker import keys
+from worker.client import Client
 from worker.connections import plain_client
 
 Connection = dict[str, str]
@@ -158,4 +162,29 @@ def test_a_server_that_has_lost_everything_is_worked_for_all_the_same(cluster: C
     wait_until(lambda: not cluster.inflight(), "all is settled")
 
     assert len(set(numbers_of_runs(cluster))) == len(cluster.runs())
+    assert worker.process.poll() is None
+
+
+def test_a_project_that_redis_has_lost_is_unknown_until_it_is_resumed(
+    cluster: Cluster, photos: PhotoSet, tmp_path: Path
+) -> None:
+    """The store has what is finished; the rest is planned anew."""
+    (tmp_path / "store").mkdir(exist_ok=True)
+    folder = photos("kermit")
+    worker = cluster.start_worker(kind_modules="[]", import_roots=json.dumps([str(folder)]))
+    small = ProjectParameters(features=FeatureParameters(extractor="orb", max_image_size_px=400))
+    with Client(cluster.broker_url, tmp_path / "store") as client:
+        project = client.submit(sorted(folder.iterdir())[:4], name="frog", parameters=small)
+        wait_until(lambda: client.state(project).stages.get("features"), "features are planned")
+        cluster.server.flushall()
+        cluster.server.script_flush()
+        lost = client.state(project).state
+        said = client.explain(project).sentences[0]
+        client.retry(project)
+        *_, found = client.watch(project)
+        failures = client.project(project).failures()
+
+    assert lost == "unknown"
+    assert "`tiepoint resume` starts it" in said
+    assert (found.state, list(failures)) == ("done", [])
     assert worker.process.poll() is None
