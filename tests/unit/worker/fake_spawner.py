@@ -88,6 +88,10 @@ class FakeSpawner:
         """Those that are not reaped yet: a dead one's memory may still be there."""
         self.peak_bytes: int | None = None
         """What it tells of each child that ends."""
+        self.warned: list[int] = []
+        """Those that were sent a signal for themselves."""
+        self.unheeded: set[int] = set()
+        """Signals that end nobody."""
         self._unreaped: deque[tuple[int, int]] = deque()
         self._control = control
         # Not by a flag: Python 3.11's recv_fds ignores it.
@@ -111,7 +115,9 @@ class FakeSpawner:
         for request in self._requests.feed(data):
             if "spawn" in request:
                 self._spawn(request["spawn"], socket.socket(fileno=fds.pop(0)))
-            elif request["kill"] in self.children:
+            elif request["alone"]:
+                self.warned.append(request["kill"])
+            elif request["kill"] in self.children and request["signal"] not in self.unheeded:
                 self.end_child(request["kill"], request["signal"])
         return bool(data)
 

@@ -22,6 +22,7 @@ from worker import pool as pool_module
 from worker.deaths import Ending
 from worker.memory_kills import CODE_BYTES, MemoryKills
 from worker.pool import GovernedPool
+from worker.pool_child import PoolChild
 from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
 
@@ -458,3 +459,118 @@ def test_what_a_child_had_sent_before_its_end_counts(new_scene: NewScene, who_en
     scene.pool._on_spawner()
 
     assert (item.request.told[-1], item.last_end) == ("succeeded", None)
+
+
+def a_batch_at_work(scene: Scene, items: int = 3) -> tuple[FakeChild, list[Any]]:
+    """Have a batch of three items at work in a warm child; return the child and the items."""
+    kind = a_kind()
+    _, reservation = scene.governor.reserve(scene.machine.look(), kind.estimate, kind.name, items)
+    assert reservation is not None
+    batch = RunningBatch([an_item(str(n)) for n in range(items)], kind, reservation, scene._services)
+    scene.items[batch.request.batch_id] = scene_items = list(batch._open.values())
+    scene.pool.submit(batch)
+    scene.settle_down()
+    [child] = [child for child in scene.spawner.children.values() if child.is_at_work]
+    pool_child(scene, child).start_item()
+    return child, scene_items
+
+
+def pool_child(scene: Scene, child: FakeChild) -> PoolChild:
+    """Return what the pool knows of a child."""
+    return next(one for one in scene.pool._children.values() if one.pid == child.pid)
+
+
+def let_pass(scene: Scene, child: FakeChild, seconds: float) -> None:
+    """Let so much time pass for what a child has at work, and let the pool look."""
+    clock = pool_child(scene, child).clock
+    assert clock is not None
+    clock.since_ns -= round(seconds * 1e9)
+    scene.pool._on_tick()
+
+
+def endings(scene: Scene) -> list[tuple[str, str]]:
+    """Return (item, action) of what was settled."""
+    entries = cast("FakeSettler", scene._services.settler).entries
+    return [(entry["item"], entry["action"]) for entry in entries if "item" in entry]
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(59, 0), (61, 1), (89, 1)])
+def test_at_its_soft_limit_a_child_is_warned_and_lives(
+    new_scene: NewScene, seconds: float, warned: int
+) -> None:
+    """The kind of these tests has 60 s and 90 s."""
+    scene = new_scene(12)
+    child, _ = a_batch_at_work(scene)
+    let_pass(scene, child, seconds)
+    scene.settle_down()
+
+    assert (scene.spawner.warned, child.is_alive) == ([child.pid] * warned, True)
+
+
+def test_at_its_hard_limit_an_item_fails_and_the_others_go_back(new_scene: NewScene) -> None:
+    """What is reserved is released when the child is gone, not before."""
+    scene = new_scene(13)
+    child, items = a_batch_at_work(scene)
+    child.tell_outcome({"action": "done"})
+    scene.settle_down()
+    let_pass(scene, child, 91)
+    scene.settle_down()
+
+    assert endings(scene) == [("0", "done"), ("1", "failed"), ("2", "requeue")]
+    assert (items[1].last_end.ending, items[1].attempts, items[2].attempts) == (Ending.TIME_LIMIT, 1, 0)
+    assert scene.governor.availability().reserved == Resources()
+
+
+def test_each_outcome_begins_the_time_of_the_next_item(new_scene: NewScene) -> None:
+    """A batch of many is not ended for what one may take."""
+    scene = new_scene(14)
+    child, _ = a_batch_at_work(scene)
+    for _ in range(2):
+        let_pass(scene, child, 59)
+        child.tell_outcome({"action": "done"})
+        scene.settle_down()
+    let_pass(scene, child, 59)
+
+    assert (scene.spawner.warned, child.is_alive) == ([], True)
+
+
+def test_an_item_that_ends_as_its_child_is_killed_is_done_and_nobody_is_blamed(new_scene: NewScene) -> None:
+    """The next one has just begun."""
+    scene = new_scene(15)
+    child, items = a_batch_at_work(scene)
+    child.tell_outcome({"action": "done"})
+    let_pass(scene, child, 91)
+    scene.settle_down()
+
+    assert endings(scene) == [("0", "done"), ("1", "requeue"), ("2", "requeue")]
+    assert [item.attempts for item in items] == [0, 0, 0]
+
+
+def test_the_first_batch_of_a_kind_has_time_to_load_it(new_scene: NewScene) -> None:
+    """Until the child says that it is warm, or five minutes have passed."""
+    scene = new_scene(16)
+    scene.submit_one("new")
+    [child] = [child for child in scene.spawner.children.values() if child.is_at_work]
+    let_pass(scene, child, 300 + 59)
+    lives_on = child.is_alive
+    let_pass(scene, child, 32)
+    scene.settle_down()
+
+    assert (lives_on, child.is_alive) == (True, False)
+
+
+def test_a_child_that_does_not_heed_a_signal_is_killed(new_scene: NewScene) -> None:
+    """A revoked job is not waited for, whatever signal was asked for."""
+    scene = new_scene(17)
+    child, _ = a_batch_at_work(scene)
+    scene.spawner.unheeded = {signal.SIGINT}
+    scene.pool.terminate_job(child.pid, signal.SIGINT)
+    scene.pool._on_tick()
+    scene.settle_down()
+    lived_on = child.is_alive
+    told = pool_child(scene, child)
+    told.told_to_end_ns = (told.told_to_end_ns or 0) - 3_000_000_000
+    scene.pool._on_tick()
+    scene.settle_down()
+
+    assert (lived_on, child.is_alive) == (True, False)
