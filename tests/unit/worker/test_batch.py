@@ -2,6 +2,7 @@
 
 import errno
 import mmap
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, cast
 
 import cv2
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 
 from governor.model import Estimate, Grant
 from tasks.errors import Failure, MissingArtefactError, Reason, StoreError
@@ -18,6 +20,7 @@ from tasks.store import Store
 from tests.unit.worker.builders import GRANT, KIND, NumberPayload, a_job, a_kind
 from worker import keys
 from worker.batch import BatchRunner, outcome_frame
+from worker.deaths import Ending
 from worker.frames import BatchReport, BatchRequest, Place, encode
 
 FAILURE = Failure(name="a.jpg", reason=Reason.UNREADABLE, cause="torn", cure="copy it again")
@@ -393,3 +396,65 @@ def test_a_file_that_cannot_be_read_in_a_store_that_is_well_is_its_items_trouble
     emitted = run_in(store, a_kind(yielding(StoreError("cannot use x"))), store.identity())
 
     assert emitted == [(0, {"action": "transient", "cause": "cannot use x"})]
+
+
+def run_to_its_soft_limit(
+    store: Store, window: int, outcome: Outcome | None = None
+) -> tuple[BatchReport, Emitted]:
+    """Run a batch of three whose callback gets the exception at its second item."""
+    second = (SoftTimeLimitExceeded(60.0),) if outcome is None else (outcome, Done())
+    kind = a_kind(yielding(Done(), *second), window=lambda _grant: window)
+    return run_batch(store, kind, numbers(3))
+
+
+def test_an_item_that_meets_its_soft_limit_fails_and_is_recorded(store: Store) -> None:
+    """Those behind it were not begun; the child is replaced, for it was interrupted anywhere."""
+    report, emitted = run_to_its_soft_limit(store, window=1)
+
+    assert actions(emitted) == [(0, "done"), (1, "failed")]
+    assert emitted[1][1]["failure"]["reason"] == "time_limit"
+    assert [failure.reason for _, _, failure in store.project("p").failures()] == [Reason.TIME_LIMIT]
+    assert report.retire
+
+
+def test_of_several_at_work_each_is_a_suspect(store: Store) -> None:
+    """Which of them takes so long is not known: each is tried alone."""
+    _, emitted = run_to_its_soft_limit(store, window=2)
+
+    assert actions(emitted) == [(0, "done"), (1, "suspect"), (2, "suspect")]
+    assert {frame["ending"] for _, frame in emitted[1:]} == {Ending.TIME_LIMIT}
+
+
+def test_a_child_that_was_not_interrupted_and_has_started_nothing_stays(store: Store) -> None:
+    """A new one would have to load its kinds again."""
+    report, _ = run_to_its_soft_limit(store, window=1, outcome=Done())
+
+    assert not report.retire
+
+
+def test_a_batch_that_leaves_a_process_behind_retires_its_child(store: Store) -> None:
+    """With it ends what it has started."""
+    sleepers = []
+
+    def run(payloads: Sequence[NumberPayload], _grant: Grant, _store: Store) -> Iterator[Outcome]:
+        sleepers.append(subprocess.Popen(["sleep", "97"]))  # noqa: S607 - whatever sleep there is
+        yield from (Done() for _ in payloads)
+
+    report, emitted = run_batch(store, a_kind(run), numbers(1))
+    sleepers[0].kill()
+    sleepers[0].wait()
+
+    assert report.retire
+    assert actions(emitted) == [(0, "done")]
+
+
+def test_a_kinds_first_batch_tells_when_it_has_loaded_what_it_needs(store: Store) -> None:
+    """The time of its first item begins then."""
+    told: list[str] = []
+    kind = a_kind(warm_up=lambda: told.append("loaded"))
+    runner = BatchRunner({kind.name: kind}, store)
+    request = BatchRequest(batch_id="1", kind=kind.name, payloads=({},), places=(None,), grant=GRANT)
+    for _ in range(2):
+        runner.run(request, lambda _index, _outcome: told.append("done"), lambda: told.append("warm"))
+
+    assert told == ["loaded", "warm", "done", "done"]

@@ -192,6 +192,17 @@ def test_another_node_drains_when_the_first_has_died() -> None:
     assert first.look() is None
 
 
+def test_another_node_drains_at_once_when_the_first_leaves() -> None:
+    """It is told to end, and takes nothing more."""
+    key = FakeKey([a_large(10 * GIB)])
+    first, second = a_node(key, "first"), a_node(key, "second")
+    first.look()
+    first.drain.leave(first.queues)
+
+    assert first.drain.entry is None
+    assert second.look() == key.waiting[0]
+
+
 @pytest.mark.parametrize(("needed_bytes", "drains"), [(CEILING_BYTES, True), (CEILING_BYTES + 1, False)])
 def test_what_never_fits_is_not_drained_for(needed_bytes: int, *, drains: bool) -> None:
     """A larger node may come; this one goes on."""

@@ -259,6 +259,45 @@ def test_a_dead_spawner_proves_nothing_but_is_counted(window: int, lost: list[in
     assert scene.recorded == []
 
 
+OVER_LIMIT = Death(ending=Ending.TIME_LIMIT, cause="exceeded its hard time limit of 90 s", peak_bytes=7)
+
+
+def test_an_item_that_hangs_alone_fails_at_once(scene: Scene) -> None:
+    """Each further attempt would take as long again; the others of its batch are not to blame."""
+    scene.batch.on_child_gone(OVER_LIMIT, on_request=False)
+
+    assert scene.settled == [("a", "failed"), ("b", "requeue"), ("c", "requeue")]
+    assert [failure.reason for _, failure in scene.recorded] == [Reason.TIME_LIMIT]
+    report = json.loads(scene.settler.entries[0]["report"])
+    assert (report["ending"], report["attempts"], report["peak_bytes"]) == ("time_limit", 1, 7)
+    assert [entry["attempts"] for entry in scene.settler.entries[1:]] == [0, 0]
+
+
+def test_of_several_that_hang_each_is_tried_alone() -> None:
+    """Which of them it was is seen then; what was not begun goes back untouched."""
+    scene = a_scene(window=2)
+    scene.batch.on_child_gone(OVER_LIMIT, on_request=False)
+
+    assert scene.settled == [("a", "requeue"), ("b", "requeue"), ("c", "requeue")]
+    assert [entry["attempts"] for entry in scene.settler.entries] == [1, 1, 0]
+    assert scene.recorded == []
+
+
+def test_the_limit_is_that_of_the_items_at_work() -> None:
+    """Of several the longest; when all are through, that of the last."""
+    items = [an_item("a"), an_item("b"), an_item("c")]
+    for item, hard_seconds in zip(items, (500.0, 200.0, 300.0), strict=True):
+        item.request.time_limits = (hard_seconds, None)
+    alone, together = a_scene(items), a_scene(items, window=2)
+    together.batch.on_outcome(0, {"action": "done"})
+
+    assert alone.batch.time_limit().hard_seconds == 500
+    assert together.batch.time_limit().hard_seconds == 300
+    for index in (1, 2):
+        together.batch.on_outcome(index, {"action": "done"})
+    assert together.batch.time_limit().hard_seconds == 300
+
+
 def test_a_job_that_was_revoked_with_its_spawner_is_cancelled(scene: Scene) -> None:
     """Nobody waits for it."""
     scene.items[0].request.acknowledged = True
