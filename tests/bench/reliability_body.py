@@ -28,12 +28,14 @@ def work(
     """Do one job.
 
     ``gate``: a file to wait for; ``kills_itself``: by SIGKILL, as the kernel
-    would; ``starts_sleeper``: start a program of its own and wait for it.
+    would; ``starts_sleeper``: start two programs, the second in a session of
+    its own, and wait for it.
     """
     note(log, START, job, os.getpid())
     if starts_sleeper:
-        sleeper = subprocess.Popen(["sleep", "97"])  # noqa: S607 - whichever is there
-        note(log, LEFT_BEHIND, job, sleeper.pid)
+        for leaves_group in (False, True):
+            sleeper = subprocess.Popen(["sleep", "97"], start_new_session=leaves_group)  # noqa: S607 - any
+            note(log, LEFT_BEHIND, job, sleeper.pid)
         sleeper.wait()
     time.sleep(seconds)
     while gate is not None and not os.path.exists(gate):  # noqa: PTH110 - many times

@@ -15,7 +15,7 @@ from tests.bench.reliability import CASES
 from tests.bench.reliability_body import END, START, note, work
 from tests.bench.reliability_case import Case, Result
 from tests.bench.reliability_claims import frozen_when_idle, joining_node, long_job
-from tests.bench.reliability_deaths import killer, killer_in_a_batch, limit_with_a_sleeper, random_kills
+from tests.bench.reliability_deaths import killer, killer_in_a_batch, limit_with_sleepers, random_kills
 from tests.bench.reliability_kinds import ONE
 from tests.bench.reliability_log import RunLog, Tally, tally
 from tests.bench.reliability_nodes import TIEPOINT
@@ -47,7 +47,7 @@ def our_scene(folder: Path) -> Iterator[Scene]:
         ("c", partial(killer_in_a_batch, watched_seconds=ENOUGH_SECONDS)),
         ("d", partial(killer, watched_seconds=ENOUGH_SECONDS)),
         ("e", joining_node),
-        ("g", limit_with_a_sleeper),
+        ("g", limit_with_sleepers),
         ("j", partial(lost_events, jobs=60)),
     ],
 )
