@@ -19,9 +19,7 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_damaged_project_is_begun_anew_in_its_folder_once_it_is_deleted(
-    tmp_path: Path, photos: Path
-) -> None:
+def test_a_damaged_project_is_begun_anew_once_it_is_deleted(tmp_path: Path, photos: Path) -> None:
     """As the error says that names the damaged file: what was made of the photos is kept."""
     folder = tmp_path / "results"
     with new_project(folder, photos, ProjectParameters(), link=False) as local:
