@@ -124,11 +124,11 @@ def test_the_reports_of_a_project_or_of_an_item_are_forgotten(
     server: "redis.Redis", node: ScriptedNode
 ) -> None:
     """Those of others stay, in their order; also beyond the first stretch."""
-    places = [("p", "a"), ("q", "a"), ("p", "b")] * 400 + [("p", "a")]
+    places = [("p", "s", "a"), ("q", "s", "b"), ("p", "s", "b")] * 400 + [("p", "t", "b")]
     put(server, *[message(number) for number in range(len(places))])
-    for number, (project, item) in enumerate(places):
+    for number, (project, stage, item) in enumerate(places):
         (held,) = node.claim() or []
-        report = json.dumps({"job_id": str(number), "project": project, "stage": "s", "item": item})
+        report = json.dumps({"job_id": str(number), "project": project, "stage": stage, "item": item})
         node.settle({"tag": held[0], "action": "failed", "report": report}, most_dead=9999)
     of_item = dead_list.forget(server, "p", "s", "b")
     of_project = dead_list.forget(server, "p", "", "")
@@ -167,15 +167,19 @@ def test_the_command_lists_the_dead_and_retry_puts_one_back(cluster: Cluster, no
     """Chosen by kind; as text, and as JSON."""
     (cluster.folder / "store").mkdir()
     options = ["--broker", cluster.broker_url, "--store", str(cluster.folder / "store")]
-    put(cluster.server, message(7))
+    put(cluster.server, message(7), message(8))
     fail(node)
+    fail(node, project="castle", stage="s", item="i")
     told = CliRunner().invoke(app, ["dead", *options]).stdout
+    of_castle = CliRunner().invoke(app, ["dead", *options, "--project", "castle", "--json"]).stdout
     of_others = CliRunner().invoke(app, ["dead", *options, "--kind", "other", "--json"]).stdout
     retried = CliRunner().invoke(app, ["retry", "7", *options, "--json"])
     again = CliRunner().invoke(app, ["retry", "7", *options])
 
-    assert told.startswith("7  noop: failed, at 20")
-    assert told.endswith("\n  torn\n")
+    newer, _, older, cause = told.splitlines()
+    assert newer.startswith("8  noop in castle: failed, at 20")
+    assert (older.startswith("7  noop: failed, at 20"), cause) == (True, "  torn")
+    assert [job["job_id"] for job in json.loads(of_castle)["dead"]] == ["8"]
     assert json.loads(of_others) == {"dead": []}
     assert json.loads(retried.stdout) == {"job": "7"}
     assert again.exit_code == 2

@@ -60,17 +60,17 @@ def test_each_place_of_a_job_is_counted(server: "redis.Redis") -> None:
 
 
 def test_each_way_out_is_counted(server: "redis.Redis") -> None:
-    """Done, left for want of an input, failed and forgotten."""
-    put(server, *[message(number) for number in range(4)])
+    """Done (two at once), left for want of an input, failed and forgotten."""
+    put(server, *[message(number) for number in range(5)])
     node = leased_node(server)
-    settle(node, "done")
+    node.settle(*[{"tag": tag, "action": "done"} for tag, _ in node.claim(2) or []])
     settle(node, "not_ready")
     settle(node, "failed", report="{}")
     (held,) = node.claim() or []
     node.settle({"tag": held[0], "action": "failed", "report": "{}"}, most_dead=1)
 
-    assert counts(server) == replace(NONE, done=1, not_ready=1, dead=1, failed=2, forgotten=1)
-    assert counts(server).total == 4
+    assert counts(server) == replace(NONE, done=2, not_ready=1, dead=1, failed=2, forgotten=1)
+    assert counts(server).total == 5
 
 
 def test_what_a_cancelled_project_leaves_is_counted_as_dropped(server: "redis.Redis") -> None:

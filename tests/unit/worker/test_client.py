@@ -133,6 +133,18 @@ def test_a_job_that_no_node_gives_up_is_counted(client: Client, queue: FakeQueue
     assert client.cancel("castle", wait_seconds=0.0).still_running == 2
 
 
+def test_submitting_again_tries_again_what_had_failed(
+    client: Client, queue: FakeQueue, tmp_path: Path
+) -> None:
+    """The reports of the last run are of no use then."""
+    photos = tmp_path / "tower"
+    photos.mkdir()
+    (photos / "a.jpg").write_bytes(b"a photo")
+    client.submit(photos, until="import")
+
+    assert queue.calls[-2:] == ["forget tower", "start until import"]
+
+
 def test_a_failed_item_of_a_project_is_planned_anew(client: Client, queue: FakeQueue) -> None:
     """Its failure and its report are gone before the project looks; other failures stay."""
     project = client.project("castle")

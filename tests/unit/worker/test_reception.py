@@ -146,6 +146,9 @@ def test_a_job_that_ten_nodes_were_lost_with_is_given_up(scene: Scene, lost: int
 
     assert bool(items) == runs
     assert [entry["action"] for entry in scene.entries] == ([] if runs else ["failed"])
+    assert [json.loads(entry["report"])["ending"] for entry in scene.entries] == (
+        [] if runs else ["lost_node"]
+    )
 
 
 def test_a_job_for_later_is_parked_in_redis(scene: Scene) -> None:
