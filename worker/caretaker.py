@@ -45,7 +45,8 @@ class Caretaker:
         """Messages that dead workers of this machine held, given back to their lists."""
 
     def start(self, redis_url: str) -> None:
-        """Do both again and again from now on; nothing where that is done already."""
+        """Do both again and again from now on; where that is done already, do them now."""
+        self._wake.set()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=self._keep, args=(redis_url,), name="caretaker", daemon=True

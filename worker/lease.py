@@ -108,12 +108,13 @@ class Lease:
         if self._renew(client, _TAKE_ANYWAY if self._is_ours else _TAKE) is None:
             self._outwait_namesakes(client)
             self._renew(client, _TAKE_ANYWAY)
-        self._is_ours = True
-        self._caretaker.tell(client)
-        self._caretaker.start(self._url)
+        is_first, self._is_ours = not self._is_ours, True
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
             self._thread.start()
+        if is_first:
+            self._caretaker.tell(client)  # Who sees the lease looks for the node in the registry.
+        self._caretaker.start(self._url)
 
     def _outwait_namesakes(self, client: redis.Redis) -> None:
         """Return once no lease of our name can be a living node's: after half a lease at most."""

@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,8 @@ class Cluster:
         return next(starts, None)
 
 
-def recoveries(runs: int, lease_seconds: float, seed: int) -> dict[str, Any]:
-    """Return how long each of so many recoveries took, and how many jobs ran to their end twice."""
+def recoveries(runs: int, lease_seconds: float, seed: int, show: Callable[[str], None]) -> dict[str, Any]:
+    """Return how long so many recoveries took, and how many jobs ran to their end twice; shows each."""
     rng = random.Random(seed)
     with (
         tempfile.TemporaryDirectory(prefix="tiepoint-bench-") as folder,
@@ -73,7 +73,10 @@ def recoveries(runs: int, lease_seconds: float, seed: int) -> dict[str, Any]:
     ):
         made.configure(ours={"lease_seconds": lease_seconds})
         cluster = Cluster(made, rng)
-        seconds = [cluster.recover(run, lease_seconds) for run in range(runs)]
+        seconds: list[float] = []
+        for run in range(runs):
+            seconds.append(cluster.recover(run, lease_seconds))
+            show(f"run {run + 1}: {seconds[-1]:.2f} s")
         counted = made.tally()
     return {
         "lease_seconds": lease_seconds,
@@ -106,6 +109,14 @@ def restart() -> float:
         return float(made.log.starts()[1].at_ns - started_ns) / 1e9
 
 
+def _show(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the bench's output
+
+
+def _silent(_: str) -> None:
+    """Show nothing: the report is one JSON object."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and tell by the exit code whether all is as it must be."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.recovery")
@@ -114,12 +125,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     read = parser.parse_args(arguments)
-    report = recoveries(read.runs, read.lease_seconds, read.seed)
+    show = _silent if read.json else _show
+    report = recoveries(read.runs, read.lease_seconds, read.seed, show)
     report["restart_seconds"] = round(restart(), 2)
+    for name, value in report.items():
+        show(f"{name:<16} {value}")
     if read.json:
         print(json.dumps(report))  # noqa: T201 - the bench's output
-    else:
-        print("\n".join(f"{name:<16} {value}" for name, value in report.items()))  # noqa: T201 - the same
     return int(report["within"] < report["runs"] or report["lost"] + report["ended_twice"] > 0)
 
 

@@ -73,6 +73,7 @@ def test_a_node_that_cannot_say_what_it_is_keeps_its_lease(
     can_answer.clear()
     try:
         given_back = given_back_during(server, lease, 7)
+        lease.ensure(server)
         entry = server.hgetall(keys.node("one"))
     finally:
         can_answer.set()
@@ -182,7 +183,7 @@ def test_a_worker_takes_over_from_the_one_that_was_killed_in_its_place(
     lease = lease_of(place)
     keep(lease)
 
-    assert waiting(server) == [spliced(message(number), lost=1) for number in (1, 2)]
+    assert waiting(server) == [spliced(message(number), lost=1, lost_on="one") for number in (1, 2)]
     assert server.zrange(keys.LEASES, 0, -1) == [lease.incarnation.encode()]
     assert lease.given_back == 2
     os.close(place.descriptor)
