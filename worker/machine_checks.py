@@ -41,6 +41,11 @@ def check_store(settings: Settings) -> Finding:
         free_bytes = shutil.disk_usage(root).free
     except (StoreError, OSError) as error:
         return problem("store", f"{root} cannot be used: {_words(error)}", "mount it writable, or make space")
+    return of_space(root, free_bytes)
+
+
+def of_space(root: Path, free_bytes: int) -> Finding:
+    """Return what is to be said of a store that has so much space left."""
     told = f"{root} can be written, {in_binary_units(free_bytes)} are free"
     if free_bytes < LITTLE_SPACE_BYTES:
         return warning("store", told, "make space: jobs wait while a disk is full")

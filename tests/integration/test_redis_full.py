@@ -154,6 +154,8 @@ def test_a_worker_empties_a_full_queue_and_takes_more_when_there_is_room(cluster
 
     assert sorted(number for number, _, _ in cluster.runs()) == [*range(12), 99]
     assert "lease_had_ended" not in worker.log
+    assert "queue_setup" in worker.log
+    assert "the append-only file is off" in worker.log
     assert cluster.dead() == []
 
 
