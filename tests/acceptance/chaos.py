@@ -9,6 +9,7 @@ something was not as it must be. See docs/reliability.md.
 import argparse
 import random
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -31,7 +32,12 @@ def main(arguments: Sequence[str]) -> int:
     """Play one run per seed; 0 where all was as it must be."""
     options = _parser().parse_args(arguments)
     seeds = options.seed or [random.SystemRandom().randrange(10**6)]
-    return max(_play(options, seed) for seed in seeds)
+    parent = options.folder or Path(tempfile.mkdtemp(prefix="tiepoint-chaos-"))
+    expected = _expected(options, parent)
+    failed = [seed for seed in seeds if not _is_well(options, seed, parent / f"seed{seed}", expected)]
+    if not failed and not options.folder:
+        shutil.rmtree(parent)
+    return 1 if failed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,12 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _play(options: argparse.Namespace, seed: int) -> int:
-    parent = options.folder or Path(tempfile.mkdtemp(prefix="tiepoint-chaos-"))
-    folder = parent / f"seed{seed}"
+def _is_well(options: argparse.Namespace, seed: int, folder: Path, expected: Sequence[Expected]) -> bool:
+    """Play the run of a seed; its summary is the last thing that is said."""
     folder.mkdir(parents=True)
     say(f"seed {seed}, logs in {folder}")
-    expected = _expected(options, parent)  # Once for all seeds.
     started = time.monotonic()
     with scene(_scene_options(options, folder, seed)) as stage, projects(stage, expected) as taken:
         for machine in stage.machines:
@@ -75,7 +79,7 @@ def _play(options: argparse.Namespace, seed: int) -> int:
         again = shlex.join(["python", "-m", "tests.acceptance.chaos", *_same(options, seed)])
         say(f"logs are kept in {folder}; the same faults again: {again}")
     say(summary)
-    return 0 if is_well else 1
+    return is_well
 
 
 def _same(options: argparse.Namespace, seed: int) -> list[str]:
@@ -84,7 +88,7 @@ def _same(options: argparse.Namespace, seed: int) -> list[str]:
     given = {"seed": seed, **others}
     named = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     flags = [name for name, value in named.items() if value is True]
-    values = [(name, str(value)) for name, value in named.items() if value not in {None, True, False, ""}]
+    values = [(name, str(value)) for name, value in named.items() if not isinstance(value, bool)]
     return [*flags, *(word for pair in values for word in pair)]
 
 
