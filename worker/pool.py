@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,8 @@ class GovernedPool(BasePool):
         super().__init__(min(limit or sys.maxsize, self._node.cpu_budget_threads), app=app, **options)
         self._children: dict[int, PoolChild] = {}
         self._waiting: deque[PoolBatch] = deque()
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when there are new children: who found none idle may look again."""
         self._serial = 0
         self._hub: Any = None
         self._spawner: SpawnerLink | None = None
@@ -235,6 +237,7 @@ class GovernedPool(BasePool):
 
     def _fill(self) -> None:
         """Start children until there are as many as the limit says."""
+        before = self._serial
         while self._spawner is not None and not self._is_stopping and len(self._children) < self.limit:
             self._serial += 1
             child = PoolChild(
@@ -245,6 +248,8 @@ class GovernedPool(BasePool):
             self._children[child.serial] = child
             if self._hub is not None:
                 self._hub.add_reader(child.channel.fileno(), self._on_channel, child)
+        if self._serial > before:
+            self.on_room()
 
     def _retire(self, child: PoolChild) -> None:
         child.is_retiring = True

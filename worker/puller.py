@@ -104,6 +104,7 @@ class Puller:
         self._retry_is_due = self._settling_is_due = self._turn_is_due = False
         self.wake_ups = 0
         node.governor.subscribe(self._on_governor_change)
+        pool.on_room = self._bell.ring
 
     # -- Life in Celery's consumer ----------------------------------------------------
 

@@ -111,6 +111,10 @@ class Scene:
             self.check_nothing_is_released_early()
             self.chance.shuffle(readers)
 
+    def read_once(self) -> None:
+        """Let the main process read what there is, and nobody else."""
+        self._hub.run_once()
+
     def _others_read(self) -> bool:
         # All of them, not only the first that has something.
         has_read = [self.spawner.serve(), *(child.read() for child in self._children())]
@@ -312,6 +316,29 @@ def test_after_each_random_event_what_is_reserved_is_what_live_children_hold(
     assert scene.governor.availability().reserved == Resources()
     assert len(scene.happened) == 11
     assert min(scene.happened.values()) > 10
+
+
+def test_it_is_told_when_a_child_that_died_idle_is_replaced(new_scene: NewScene) -> None:
+    """And not before: until its end is reported nobody is idle, and whoever looks takes nothing."""
+    scene, room = new_scene(2), []
+    scene.pool.on_room = lambda: room.append(scene.pool.idle_children)
+    for pid in tuple(scene.spawner.children):
+        scene.spawner.end_child(pid, signal.SIGKILL)
+    scene.read_once()
+    idle_before, told_before = scene.pool.idle_children, list(room)
+    scene.settle_down()
+
+    assert (idle_before, told_before) == (0, [])
+    assert room[-1] == CHILDREN
+
+
+def test_it_is_told_when_the_pool_grows(new_scene: NewScene) -> None:
+    """What waits may start in the new child."""
+    scene, room = new_scene(2), []
+    scene.pool.on_room = lambda: room.append(scene.pool.idle_children)
+    scene.pool.grow()
+
+    assert room == [CHILDREN + 1]
 
 
 def test_a_warm_shutdown_ends_with_nothing_reserved(new_scene: NewScene) -> None:

@@ -4,6 +4,7 @@ import select
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,9 +57,14 @@ def hub() -> FakeHub:
 
 
 @pytest.fixture
-def puller(tmp_path: Path, hub: FakeHub) -> Iterator[Puller]:
+def pool() -> Any:
+    """Return what tells of new children."""
+    return SimpleNamespace()
+
+
+@pytest.fixture
+def puller(tmp_path: Path, hub: FakeHub, pool: Any) -> Iterator[Puller]:
     """Return the loop of a node that has pulled all there is, and asks no server."""
-    pool: Any = object()
     puller = Puller(Node(Settings(store=tmp_path, single_node=True)), pool, lambda _message: [])
     puller.register(hub)
     hub.answer()
@@ -105,6 +111,15 @@ def wake(puller: Puller, *, nodes: int, has_changed: bool = True, leaves: int = 
     puller._queues, puller._intake = parts
     puller._on_invalidation()
     return intake
+
+
+@pytest.mark.usefixtures("puller")
+def test_a_new_child_wakes_the_loop(hub: FakeHub, pool: Any) -> None:
+    """A message may have come while there was none: without it that would wait for the next sweep."""
+    was_awake = hub.is_awake
+    pool.on_room()
+
+    assert (was_awake, hub.is_awake) == (False, True)
 
 
 def test_a_node_by_itself_looks_at_once(puller: Puller, hub: FakeHub) -> None:
