@@ -107,7 +107,7 @@ class DeadJob:
 
         ``ending`` None: what failure and history tell.
         """
-        root = None if ending else _root(failure, item.last_end)
+        root = _root(failure, item.last_end)
         before = None if root is None else _attempt_of(root)
         if ending is DeadEnding.LOST_NODE:
             before = Attempt(node=item.lost_on)

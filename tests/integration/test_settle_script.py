@@ -445,6 +445,17 @@ def test_all_that_a_message_remembers_travels_together(server: "redis.Redis") ->
     assert waiting(server)[0].endswith(message(0)[1:])
 
 
+def test_a_history_that_is_not_ours_is_left_in_the_text_as_it_was_sent(server: "redis.Redis") -> None:
+    """Whoever sends such a message gets ours in front of it, not a half of it."""
+    foreign = b'{"tiepoint":{"attempts":7,"lost":0,"estimate":{},"more":1},' + message(0)[1:]
+    put(server, foreign)
+    node = leased_node(server)
+    (held,) = node.claim() or []
+    node.settle({"tag": held[0], "action": "requeue", "attempts": 1})
+
+    assert waiting(server) == [spliced(foreign, attempts=1)]
+
+
 def test_a_needed_estimate_travels_with_the_message(server: "redis.Redis") -> None:
     """What the job has found to need is what the next claim must have reserved."""
     need = Estimate(memory_fixed_bytes=2**40).to_header()
