@@ -29,7 +29,7 @@ from worker.node import Node
 from worker.node_entry import NodeEntry
 from worker.pool import GovernedPool
 from worker.project_queue import ProjectQueue
-from worker.queue_at_start import check_rights, warn_of_setup
+from worker.queue_at_start import SetupWarnings, check_rights
 from worker.queue_view import QueueView
 from worker.reception import Reception
 from worker.redis_scripts import load_all
@@ -73,6 +73,7 @@ class Puller:
             self._store,
         )
         self._client = plain_client(settings.redis_url)
+        self._setup = SetupWarnings()
         registry = ProjectQueue(settings.redis_url)
         sight = None if settings.single_node else Sight(settings.name, registry.nodes, time.monotonic_ns)
         self._running: set[RunningBatch] = set()
@@ -118,7 +119,7 @@ class Puller:
         check_rights(self._client, list(self._node.kinds))
         load_all(self._client)
         if not self._node.settings.single_node:  # There the server is our own.
-            warn_of_setup(self._client)
+            self._setup.look(self._client)
         self._tracked = TrackedClient(self._node.settings.redis_url)
         self._queues = QueueView(self._tracked, self.lease, self.settler)
         self._queues.watch(self._kinds)

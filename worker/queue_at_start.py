@@ -10,7 +10,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from worker.connections import plain_client
-from worker.findings import State
+from worker.findings import Finding, State
 from worker.logs import get_logger
 from worker.queue_checks import SETUP_CHECKS
 from worker.redis_errors import cause_of, cure_of, is_lasting
@@ -47,10 +47,28 @@ def check_rights(client: redis.Redis, kinds: Sequence[str]) -> None:
         raise NoPermissionError(f"the user of the queue's URL may not: {', '.join(forbidden)}")
 
 
-def warn_of_setup(client: redis.Redis) -> None:
-    """Log where the server is not set up to keep what it is given; that stops no worker."""
-    for check in SETUP_CHECKS:
-        with suppress(redis.ResponseError):  # Not told here: some services forbid INFO.
-            found = check(client)
-            if found.state is not State.OK:
-                log.warning("queue_setup", told=found.told, cure=found.cure)
+class SetupWarnings:
+    """Logs where a server is not set up to keep what it is given: each fault once, until it is gone.
+
+    Stops no worker. For one thread.
+    """
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def look(self, client: redis.Redis) -> None:
+        """Look, and log what is new.
+
+        Raises:
+            redis.RedisError: Redis cannot be reached.
+        """
+        for check in SETUP_CHECKS:
+            with suppress(redis.ResponseError):  # Not told here: some services forbid INFO.
+                self._tell(check(client))
+
+    def _tell(self, found: Finding) -> None:
+        if found.state is State.OK:
+            self._told.discard(found.name)
+        elif found.name not in self._told:
+            self._told.add(found.name)
+            log.warning("queue_setup", told=found.told, cure=found.cure)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import redis
+from redis.exceptions import NoPermissionError
 
 from tests.conftest import PhotoSet
 from tests.external_server import external_server
@@ -20,6 +21,7 @@ from worker.client import Client
 from worker.connections import plain_client
 from worker.doctor import examine
 from worker.findings import State
+from worker.queue_at_start import check_rights
 from worker.redis_scripts import Script, source
 from worker.rights import CLIENT_PROBES, WORKER_PROBES
 from worker.settings import Settings
@@ -149,6 +151,17 @@ def test_whatever_the_scripts_call_is_looked_for() -> None:
     called = {name for script in Script for name in re.findall(r"redis\.call\('([A-Z]+)'", source(script))}
 
     assert called - {str(probe[0]) for probe in WORKER_PROBES} == set()
+
+
+def test_a_worker_whose_user_is_a_clients_takes_nothing(guarded: Guarded) -> None:
+    """All that is lacking is named at once."""
+    with (
+        plain_client(guarded.url("client")) as client,
+        pytest.raises(NoPermissionError, match=r"may not: CLIENT ID, .*RPOP tiepoint:dead"),
+    ):
+        check_rights(client, ["features.extract"])
+    with plain_client(guarded.url("worker")) as client:
+        check_rights(client, ["features.extract"])
 
 
 def test_a_worker_whose_user_lacks_a_right_says_which_and_works_when_it_has_it(
