@@ -96,9 +96,14 @@ def test_what_a_job_has_started_ends_with_whoever_is_killed(cluster: Cluster, wh
     worker = start_worker(cluster)
     start_sleepers(cluster, "daemon")
     [child] = worker.children()
-    victims = {"child": [child], "spawner": [child.parent()], "main": [psutil.Process(worker.process.pid)]}
-    for victim in victims.get(who) or [*victims["child"], *victims["spawner"]]:
-        victim.send_signal(signal.SIGSTOP)
+    spawner = psutil.Process(child.ppid())
+    victims = {
+        "child": [child],
+        "spawner": [spawner],
+        "main": [psutil.Process(worker.process.pid)],
+        "child and spawner": [child, spawner],
+    }[who]
+    for victim in victims:
         victim.kill()
     first = {process.pid for process in sleepers(cluster)}
     wait_until(

@@ -29,7 +29,7 @@ def test_each_worker_restarted_in_turn_loses_and_repeats_nothing(cluster: Cluste
     """Every job runs once, and no attempt and no lost node is counted anywhere."""
     workers = {name: cluster.start_worker(name, cpus=1) for name in NODES}
     send_all(cluster)
-    seen = []
+    seen: list[list[dict[str, Any]]] = []
     for name in NODES:
         wait_until(lambda: len(cluster.runs()) > len(seen) * 30 + 10, "jobs run")
         assert workers[name].stop(signal.SIGTERM) == 0

@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ def starts(cluster: Cluster) -> list[int]:
 
 
 @pytest.fixture
-def settled(cluster: Cluster) -> Iterator[Callable[[], None]]:
+def settled(cluster: Cluster) -> Callable[[], None]:
     """Return a function that waits until nothing is queued or claimed."""
 
     def wait() -> None:
