@@ -27,7 +27,7 @@ _END_SECONDS = 5.0
 
 
 class Caretaker:
-    """``tell`` and ``bury`` are called by the main thread once, then by the thread of this."""
+    """``tell`` and ``bury`` are called by the main thread when it takes the lease, else by our own thread."""
 
     def __init__(
         self, node_name: str, lease_ms: int, describe: Callable[[], Mapping[Any, Any]], place: Place | None
