@@ -8,8 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery import bootsteps
 from celery.signals import worker_shutting_down
 
+from tasks.store.probe import StoreFault
+from worker.consumer import PullStep
 from worker.node import Node
 from worker.puller import Puller
 from worker.settings import Settings
@@ -172,3 +175,52 @@ def test_the_loop_sees_at_once_that_the_worker_is_to_stop(hub: FakeHub) -> None:
     worker_shutting_down.send(sender="worker", sig="SIGTERM", how="Warm", exitcode=0)
 
     assert (was_awake, hub.is_awake) == (False, True)
+
+
+class EndlessIntake(FakeIntake):
+    """Finds more each time; the worker is told to end while it looks for the second time."""
+
+    def take(self, queues: FakeQueues, *, is_last_turn: bool) -> bool:
+        """Take something."""
+        super().take(queues, is_last_turn=is_last_turn)
+        if len(self.takes) == 2:
+            worker_shutting_down.send(sender="worker", sig="SIGTERM", how="Warm", exitcode=0)
+        return True
+
+
+def test_a_node_that_is_told_to_end_takes_nothing_more(puller: Puller) -> None:
+    """Also in the midst of taking: each look may take as much as the node has room for."""
+    queues: Any = FakeQueues(has_changed=True)
+    intake: Any = EndlessIntake(0)
+    puller._queues, puller._intake, puller._is_pulling = queues, intake, True
+    puller.pull()
+
+    assert len(intake.takes) == 2
+
+
+@pytest.mark.parametrize(("state", "leaves"), [("RUN", False), ("CLOSE", True), ("TERMINATE", True)])
+def test_only_a_worker_that_ends_leaves_its_drain_to_others(state: str, leaves: bool) -> None:  # noqa: FBT001 - a table
+    """One that connects anew is stopped in the same way, and goes on."""
+    told: list[str] = []
+    step: Any = object.__new__(PullStep)
+    step._puller = SimpleNamespace(stop=lambda: told.append("stop"), leave=lambda: told.append("leave"))
+    step.stop(SimpleNamespace(blueprint=SimpleNamespace(state=getattr(bootsteps, state))))
+
+    assert told == ["stop", *(["leave"] if leaves else [])]
+
+
+def test_without_its_store_a_node_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job would come back at once."""
+    pool: Any = object()
+    puller = Puller(Node(Settings(store=tmp_path, single_node=True)), pool, lambda _message: [])
+    taken: list[str] = []
+    monkeypatch.setattr(puller, "_queues", object())
+    monkeypatch.setattr(puller, "_is_pulling", True)
+    monkeypatch.setattr(puller, "_take_from", lambda *_, **__: taken.append("once"))
+    puller.pull()
+    puller._store.note_fault(StoreFault(cause="the disk is full", cure="free space"))
+    puller.pull()
+    told = puller.describe()["waits_for"]
+    puller._store.close()
+
+    assert (taken, told) == (["once"], "the store: the disk is full; free space")
