@@ -111,7 +111,7 @@ class BatchRunner:
                 unfinished.popleft()
                 recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
         except Exception as error:  # the task boundary: a bug costs one item, not the node
-            cause = self._store_gone() or error
+            cause = error
             if not isinstance(cause, StoreError) and not is_allocation_failure(error):
                 log.exception("job_raised", kind=kind.name)
         if isinstance(cause, SoftTimeLimitExceeded):
@@ -161,14 +161,6 @@ class BatchRunner:
                 emit(index, self._store_trouble(error, request))
                 return
         emit(index, outcome_frame(outcome))
-
-    def _store_gone(self) -> StoreError | None:
-        """Return why the store's folder is not the store any more: what a job met then comes from that."""
-        try:
-            self._store.check()
-        except StoreError as error:
-            return error
-        return None
 
     def _store_trouble(self, error: StoreError, request: BatchRequest) -> dict[str, Any]:
         """Tell a fault of the whole store, which costs no attempt, from one of a single file.

@@ -563,3 +563,16 @@ def test_an_end_that_cannot_be_recorded_for_want_of_the_store_is_none_yet() -> N
 def test_the_request_names_the_store_it_is_for(scene: Scene) -> None:
     """The child writes in no other."""
     assert scene.batch.request.store_id == "s1"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "wait_seconds"), [({"action": "done"}, 1), ({"action": "not_ready", "cause": "gone"}, 4)]
+)
+def test_only_a_result_shows_that_the_store_is_well_again(outcome: dict[str, Any], wait_seconds: int) -> None:
+    """It was written; whatever else a job tells could be told without a store."""
+    scene = a_scene()
+    for _ in range(2):
+        scene.store.next_wait_seconds()
+    scene.batch.on_outcome(0, outcome)
+
+    assert scene.store.next_wait_seconds() == wait_seconds

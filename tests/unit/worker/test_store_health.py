@@ -116,6 +116,16 @@ def test_a_result_forgets_earlier_faults() -> None:
     assert scene.waits(1) == [1]
 
 
+def test_a_result_of_a_job_that_ran_before_the_fault_forgets_nothing() -> None:
+    """It had written before."""
+    scene = Scene()
+    scene.health.note_fault(READ_ONLY)
+    scene.waits(3)
+    scene.health.note_result()
+
+    assert scene.waits(1) == [8]
+
+
 @pytest.mark.parametrize(("free_bytes", "goes_on"), [(4 * MIB - 1, False), (4 * MIB, True)])
 def test_a_full_disk_needs_more_room_than_has_not_sufficed(free_bytes: int, goes_on: bool) -> None:  # noqa: FBT001
     """A probe fits into 3 MiB, the artefact did not: a MiB more is worth a try."""
@@ -129,8 +139,8 @@ def test_a_full_disk_needs_more_room_than_has_not_sufficed(free_bytes: int, goes
 def test_of_several_artefacts_that_did_not_fit_the_most_room_counts() -> None:
     """The one that met the fullest disk does not know best."""
     scene = Scene()
-    scene.health.note_fault(FULL)
-    scene.health.note_fault(replace(FULL, free_bytes=8 * MIB))
+    for free_mib in (2, 8, 0):
+        scene.health.note_fault(replace(FULL, free_bytes=free_mib * MIB))
     scene.free_bytes = 8 * MIB
 
     assert not scene.health.probe()
