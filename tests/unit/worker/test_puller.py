@@ -211,7 +211,7 @@ def test_only_a_worker_that_ends_leaves_its_drain_to_others(state: str, leaves: 
 
 def test_without_its_store_a_node_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job would come back at once."""
-    pool: Any = object()
+    pool: Any = SimpleNamespace()
     puller = Puller(Node(Settings(store=tmp_path, single_node=True)), pool, lambda _message: [])
     taken: list[str] = []
     monkeypatch.setattr(puller, "_queues", object())
