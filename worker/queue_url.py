@@ -4,6 +4,7 @@ Does not cover who connects (:mod:`worker.connections`, Celery).
 """
 
 import ssl
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -11,6 +12,7 @@ SCHEMES = ("redis://", "rediss://", "redis+socket://")
 _TLS = "rediss://"
 _TLS_OPTIONS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs"}
 """What redis-py and Celery's transport both understand, in the same way."""
+_TLS_FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 _CHECKS = ("none", "optional", "required")
 
 
@@ -55,6 +57,10 @@ def _check_options(url: str, options: dict[str, str]) -> None:
         raise ValueError(f"{', '.join(unknown)}: options of TLS are {', '.join(sorted(_TLS_OPTIONS))}")
     if options.get("ssl_cert_reqs", "required") not in _CHECKS:
         raise ValueError(f"ssl_cert_reqs is one of {', '.join(_CHECKS)}")
+    # Later on it would look as if the server were missing.
+    for name in sorted(named & _TLS_FILES):
+        if not Path(options[name]).is_file():
+            raise ValueError(f"{name}: {options[name]} is not a file")
 
 
 def _can_be_split(url: str) -> bool:

@@ -59,5 +59,4 @@ def is_lasting(error: BaseException) -> bool:
     return (
         isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError)
         or "CERTIFICATE_VERIFY_FAILED" in str(error)
-        or isinstance(error.__cause__, FileNotFoundError)
     )

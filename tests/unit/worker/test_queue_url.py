@@ -6,6 +6,9 @@ import pytest
 
 from worker.queue_url import checked_url, tls_options
 
+CA = f"ssl_ca_certs={__file__}"
+"""A file that is there; nobody reads it yet."""
+
 
 @pytest.mark.parametrize(
     ("url", "checked"),
@@ -13,7 +16,7 @@ from worker.queue_url import checked_url, tls_options
         ("redis://nas:6379/0", "redis://nas:6379/0"),
         ("redis+socket:///run/r.sock", "redis+socket:///run/r.sock"),
         ("rediss://u:p@nas:6379/0", "rediss://u:p@nas:6379/0?ssl_cert_reqs=required"),
-        ("rediss://nas/0?ssl_ca_certs=/ca.crt", "rediss://nas/0?ssl_ca_certs=/ca.crt&ssl_cert_reqs=required"),
+        (f"rediss://nas/0?{CA}", f"rediss://nas/0?{CA}&ssl_cert_reqs=required"),
         ("rediss://nas/0?", "rediss://nas/0?ssl_cert_reqs=required"),
         ("rediss://nas/0?ssl_cert_reqs=none", "rediss://nas/0?ssl_cert_reqs=none"),
     ],
@@ -31,6 +34,7 @@ def test_tls_checks_certificates_unless_it_is_told_not_to(url: str, checked: str
         ("redis://nas:port/0", "the port is no number"),
         ("redis://nas/0?ssl_ca_certs=/ca.crt", "for rediss:// URLs"),
         ("rediss://nas/0?ssl_ca_cert=/ca.crt", "ssl_ca_cert: options of TLS are ssl_ca_certs"),
+        ("rediss://nas/0?ssl_ca_certs=/no/ca.crt", "ssl_ca_certs: /no/ca.crt is not a file"),
         ("rediss://nas/0?ssl_cert_reqs=CERT_NONE", "one of none, optional, required"),
     ],
 )
@@ -42,7 +46,7 @@ def test_what_makes_no_sense_is_refused(url: str, reason: str) -> None:
 
 def test_flower_is_told_the_same_as_the_others() -> None:
     """It reads no URL for that."""
-    url = checked_url("rediss://nas/0?ssl_ca_certs=/ca.crt")
+    url = checked_url(f"rediss://nas/0?{CA}")
 
-    assert tls_options(url) == {"ssl_ca_certs": "/ca.crt", "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    assert tls_options(url) == {"ssl_ca_certs": __file__, "ssl_cert_reqs": ssl.CERT_REQUIRED}
     assert tls_options("redis://nas/0") is None
