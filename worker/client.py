@@ -233,7 +233,8 @@ class Client:
                 )
             case PutBack.NOT_KEPT:
                 raise ProjectError(
-                    f"the message of the job {dead.job_id} was not kept: it has more than 64 KiB; "
+                    f"the message of the job {dead.job_id} was not kept: it has more than 64 KiB, "
+                    "or a worker of a former version has failed it; "
                     "send it again as it was sent"
                 )
             case PutBack.WAITS_AGAIN:

@@ -201,8 +201,10 @@ def test_one_failed_job_is_tried_again_by_its_id(cluster: Cluster, client: Clien
         (photos.parent / name).rename(photos / name)
 
     assert client.retry(reports["0.jpg"]) == project
+    assert [report["item"] for report in cluster.dead()] == ["1.jpg"]
     assert last_state(client, project) == "done"
     assert client.project(project).failed_items("import") == {"1.jpg"}
     client.retry(project)
     assert last_state(client, project) == "done"
     assert client.project(project).failures() == []
+    assert cluster.dead() == []

@@ -70,8 +70,8 @@ def test_the_killer_takes_the_job_and_the_item_fails_with_the_proven_cause(
     assert sorted(number for number, _, _ in cluster.runs()) == [0, 1, 2]
     assert dead["reason"] == "needs_bigger_node"
     assert "the kernel killed it for want of memory (proven) on node one, with " in dead["cause"]
-    assert (dead["attempts"], dead["last_end"]["ending"]) == (1, "out_of_memory")
-    assert dead["last_end"]["peak_bytes"] > 512 * MIB
+    assert (dead["attempts"], dead["ending"], dead["node"]) == (1, "out_of_memory", "one")
+    assert dead["peak_bytes"] == dead["last_end"]["peak_bytes"] > 512 * MIB
     wait_until(lambda: cluster.reserved_bytes("one") == 0, "nothing stays reserved")
 
 
@@ -116,6 +116,7 @@ def test_memory_that_is_refused_counts_like_memory_that_is_taken_away(cluster: C
     [dead] = cluster.dead()
     assert [reserved for _, _, reserved in cluster.runs()] == [8 * MIB, 12 * MIB, 18 * MIB]
     assert (dead["reason"], dead["last_end"]["ending"]) == ("worker_lost", "allocation_failed")
+    assert (dead["ending"], dead["node"]) == ("out_of_memory", "one")
     assert dead["last_end"]["node"] == "one"
 
 

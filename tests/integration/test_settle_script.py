@@ -445,6 +445,16 @@ def test_all_that_a_message_remembers_travels_together(server: "redis.Redis") ->
     assert waiting(server)[0].endswith(message(0)[1:])
 
 
+def test_a_message_with_spaces_in_front_stays_a_message(server: "redis.Redis") -> None:
+    """It is JSON all the same; what is spliced in takes the place of its brace."""
+    put(server, b" \n" + message(0))
+    node = leased_node(server)
+    (held,) = node.claim() or []
+    node.settle({"tag": held[0], "action": "requeue", "attempts": 1})
+
+    assert waiting(server) == [spliced(message(0), attempts=1)]
+
+
 def test_a_history_that_is_not_ours_is_left_in_the_text_as_it_was_sent(server: "redis.Redis") -> None:
     """Whoever sends such a message gets ours in front of it, not a half of it."""
     foreign = b'{"tiepoint":{"attempts":7,"lost":0,"estimate":{},"more":1},' + message(0)[1:]

@@ -16,16 +16,19 @@ end
 local ENVELOPE = '^{"tiepoint":{"attempts":(%d+),"lost":(%d+),"estimate":(%b{})()'
 local OPTIONAL_FIELDS = {{'last_end', '(%b{})'}, {'lost_on', '("[%w._-]+")'}}
 
+-- Not every client begins with the brace: JSON may have spaces before it.
+local function behind_first_brace(payload) return string.match(payload, '^%s*{(.*)$') or string.sub(payload, 2) end
+
 -- Returns attempts, lost nodes, estimate, the text behind the envelope, and the optional fields that are there.
 local function open_envelope(payload)
   local attempts, lost, estimate, position = string.match(payload, ENVELOPE)
-  if not attempts then return 0, 0, '{}', string.sub(payload, 2), {} end
+  if not attempts then return 0, 0, '{}', behind_first_brace(payload), {} end
   local optional = {}
   for _, field in ipairs(OPTIONAL_FIELDS) do
     local value, behind = string.match(payload, '^,"' .. field[1] .. '":' .. field[2] .. '()', position)
     if value then optional[field[1]], position = value, behind end
   end
-  if string.sub(payload, position, position + 1) ~= '},' then return 0, 0, '{}', string.sub(payload, 2), {} end
+  if string.sub(payload, position, position + 1) ~= '},' then return 0, 0, '{}', behind_first_brace(payload), {} end
   return tonumber(attempts), tonumber(lost), estimate, string.sub(payload, position + 2), optional
 end
 
