@@ -17,7 +17,7 @@ local ENVELOPE = '^{"tiepoint":{"attempts":(%d+),"lost":(%d+),"estimate":(%b{})(
 local OPTIONAL_FIELDS = {{'last_end', '(%b{})'}, {'lost_on', '("[%w._-]+")'}}
 
 -- Not every client begins with the brace: JSON may have spaces before it.
-local function behind_first_brace(payload) return string.match(payload, '^%s*{(.*)$') or string.sub(payload, 2) end
+local function behind_first_brace(payload) return string.sub(payload, string.match(payload, '^%s*{()') or 2) end
 
 -- Returns attempts, lost nodes, estimate, the text behind the envelope, and the optional fields that are there.
 local function open_envelope(payload)
