@@ -12,8 +12,6 @@ from tests.bench.reliability_scene import Scene
 JOB_SECONDS = 25.0
 APART_SECONDS = 6.0
 """Between the starts of the two workers: stock's first looks for lost jobs are as far apart."""
-LONG_ENOUGH_SECONDS = 15.0
-"""For a job without work to start and end, on any worker."""
 ROUNDS = 5
 _SETTLE_SECONDS = 1.0
 
@@ -32,7 +30,7 @@ def long_job(
     scene.until(scene.log.starts, "the job runs")
     scene.watch(apart_seconds, until=lambda: False)
     scene.start("b", processes=2)
-    scene.watch(3 * seconds)
+    scene.watch(3 * seconds + scene.patience_seconds)
     return conclude(scene)
 
 
@@ -49,7 +47,7 @@ def frozen_when_idle(scene: Scene, *, rounds: int = ROUNDS) -> Result:
             scene.watch(_SETTLE_SECONDS, until=lambda: False)
             node.kill()
     scene.start("last")
-    scene.watch(LONG_ENOUGH_SECONDS)
+    scene.watch(scene.patience_seconds)
     return conclude(scene)
 
 
@@ -64,11 +62,11 @@ def joining_node(scene: Scene, *, prefetch: int = 1) -> Result:
         scene.send(gate=str(gate))
     scene.watch(_SETTLE_SECONDS, until=lambda: False)
     scene.start("b")
-    scene.watch(LONG_ENOUGH_SECONDS, until=lambda: len(scene.log.starts()) == 2)
+    scene.watch(scene.patience_seconds, until=lambda: len(scene.log.starts()) == 2)
     first_gate.touch()
-    scene.watch(LONG_ENOUGH_SECONDS, until=lambda: len(scene.log.starts()) == 3)
+    scene.watch(scene.patience_seconds, until=lambda: len(scene.log.starts()) == 3)
     gate.touch()
-    scene.watch(LONG_ENOUGH_SECONDS)
+    scene.watch(scene.patience_seconds)
     nodes = [line.node for line in scene.log.starts() if line.job > 0]
     return conclude(scene, of_two={name: nodes.count(name) for name in ("a", "b")})
 
@@ -85,10 +83,10 @@ def frozen_past_its_lease(scene: Scene) -> Result:
     scene.until(lambda: len(scene.log.starts()) == 2, "the job runs on the other node")
     first.wake()
     gate.touch()
-    scene.watch(LONG_ENOUGH_SECONDS, until=lambda: len(scene.log.ends()) == 2 and scene.is_over())
+    scene.watch(scene.patience_seconds, until=lambda: len(scene.log.ends()) == 2 and scene.is_over())
     scene.watch(_SETTLE_SECONDS, until=lambda: False)
     scene.send()
-    scene.watch(LONG_ENOUGH_SECONDS)
+    scene.watch(scene.patience_seconds)
     counters = [reply["governor"]["counters"] for reply in scene.stats().values() if "governor" in reply]
     return conclude(
         scene,

@@ -29,6 +29,8 @@ from worker.queue_counts import QueueCounts, count_jobs
 
 DEADLINE_SECONDS = 60.0
 """How long a case waits for what must happen."""
+PATIENCE_SECONDS = 15.0
+"""Enough for a job without work to start and end on any worker."""
 PLAN = "plan"
 """The list that plans of projects are in."""
 _POLL_SECONDS = 0.02
@@ -47,6 +49,8 @@ class Scene:
         self.client = plain_client(self.redis.redis_url)
         self.log = RunLog(folder / "runs")
         self.store = Store(folder / "store")
+        self.patience_seconds = PATIENCE_SECONDS
+        """How long a play waits for what happens with a queue that loses nothing."""
         self.jobs = 0
         self.plans = 0
         """Jobs besides, that write no lines: the plans of projects."""
