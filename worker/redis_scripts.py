@@ -39,8 +39,10 @@ class Script(StrEnum):
 
 GOES_ON_WHEN_FULL = frozenset(
     {
+        Script.CANCEL_LIST,
         Script.CANCEL_PROJECT,
         Script.DRAIN,
+        Script.FORGET_DEAD,
         Script.RELEASE,
         Script.RENEW,
         Script.SETTLE,

@@ -1,10 +1,13 @@
 """What a worker says of how its queue is set up."""
 
+from pathlib import Path
+
 import pytest
 import redis
 
 from worker import queue_at_start
-from worker.queue_at_start import SetupWarnings
+from worker.queue_at_start import SetupWarnings, check_entry
+from worker.settings import Settings
 
 
 class Log:
@@ -30,3 +33,8 @@ def test_a_fault_of_the_setup_is_told_once_until_it_is_gone(
         warnings.look(server)
 
     assert ["append-only" in told for told in log.told] == [True, False, False]
+
+
+def test_a_server_that_is_not_there_yet_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    """The worker will wait for it; nothing of its URL is wrong."""
+    check_entry(Settings(broker_url=f"redis+socket://{tmp_path}/not-yet.sock"))

@@ -109,13 +109,26 @@ def test_a_head_is_set_aside_and_claimed_from_there(server: "redis.Redis") -> No
 
 
 def test_a_project_is_cancelled(server: "redis.Redis", broker_url: str) -> None:
-    """It makes room."""
+    """Its messages leave the queue, and that makes room."""
     server.hset(keys.project("p"), "state", "running")
+    put(server, message(0, project="p", stage="match", item="a"), message(1))
     fill(server)
     queue = ProjectQueue(broker_url.replace("redis+socket://", "unix://", 1))
 
-    assert queue.cancel("p", [LIST])[0] == "running"
+    assert queue.cancel("p", [LIST]) == ("running", 1)
     assert server.hget(keys.project("p"), "state") == b"cancelled"
+    assert numbers(server) == [1]
+    queue.close()
+
+
+def test_reports_of_failed_jobs_are_dropped(server: "redis.Redis", broker_url: str) -> None:
+    """That makes room, too."""
+    server.lpush(keys.DEAD, '{"project": "p"}')
+    fill(server)
+    queue = ProjectQueue(broker_url.replace("redis+socket://", "unix://", 1))
+
+    assert queue.forget_dead("p") == 1
+    assert server.llen(keys.DEAD) == 0
     queue.close()
 
 
