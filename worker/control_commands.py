@@ -23,7 +23,7 @@ _LONGEST_QUOTE = 200
 def time_limit(
     state: Any, task_name: str = "", hard: Any = None, soft: Any = None, **_: Any
 ) -> dict[str, str]:
-    """Change how long one item of a kind may be at work on this node, from the next item on."""
+    """Change how long one item of a kind may be at work on this node, from the next batch on."""
     task = state.app.tasks.get(task_name)
     if task is None:
         return {"error": "unknown task"}

@@ -67,17 +67,19 @@ class RunningBatch:
     def __init__(
         self, items: Sequence[ClaimedItem], kind: Kind, reservation: Reservation, services: BatchServices
     ) -> None:
+        limits = time_limits.limits_of([item.request for item in items])
         self.request = BatchRequest(
             batch_id=str(next(_batch_numbers)),
             kind=kind.name,
             payloads=tuple(item.payload for item in items),
             places=tuple(item.place for item in items),
             grant=reservation.grant,
-            soft_seconds=time_limits.least_soft_seconds(item.request for item in items),
+            soft_seconds=time_limits.least_soft_seconds(limits),
             store_id=services.store.store_id if services.store is not None else "",
         )
         self._kind = kind
-        self._time_limit = TimeLimit()
+        self._limits = limits
+        self._time_limit = limits[0]
         self._reservation = reservation
         self._services = services
         self._settler = services.settler
@@ -92,9 +94,9 @@ class RunningBatch:
 
     def time_limit(self) -> TimeLimit:
         """Return what the items that are worked on now may take; once all are through, what the last had."""
-        at_work = tuple(islice(self._open.values(), self._kind.window(self.request.grant)))
-        if at_work:
-            self._time_limit = time_limits.widest(time_limits.limit_of(item.request) for item in at_work)
+        if self._open and len(self._limits) > 1:
+            at_work = islice(self._open, self._kind.window(self.request.grant))
+            self._time_limit = time_limits.widest(self._limits[index] for index in at_work)
         return self._time_limit
 
     # -- What the pool tells ----------------------------------------------------------

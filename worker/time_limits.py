@@ -5,9 +5,10 @@ have it. Does not cover what follows (:mod:`worker.pool`, :mod:`worker.running_b
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from tasks.errors import Failure, Reason
@@ -73,22 +74,35 @@ class Ticks:
 def limit_of(request: Any) -> TimeLimit:
     """Return the limit of one job from Celery's request: what its sender said, else what its kind has."""
     own, task = request.time_limits, request.task
-    return TimeLimit(
-        soft_seconds=own[_SOFT] or task.soft_time_limit, hard_seconds=own[_HARD] or task.time_limit
-    )
+    return _limit(own[_SOFT] or task.soft_time_limit, own[_HARD] or task.time_limit)
 
 
-def least_soft_seconds(requests: Iterable[Any]) -> float | None:
-    """Return the first soft limit that any of these jobs can meet."""
-    return min((soft for one in requests if (soft := limit_of(one).soft_seconds) is not None), default=None)
+@lru_cache(maxsize=1024)
+def _limit(soft_seconds: float | None, hard_seconds: float | None) -> TimeLimit:
+    """Make it once: it is asked for with each job, and hardly ever another one."""
+    return TimeLimit(soft_seconds=soft_seconds, hard_seconds=hard_seconds)
+
+
+def limits_of(requests: Sequence[Any]) -> list[TimeLimit]:
+    """Return the limit of each of these jobs; just one where all have the same, as they do as a rule."""
+    limits = [limit_of(request) for request in requests]
+    first = limits[0]
+    return limits if any(limit is not first for limit in limits) else [first]
+
+
+def least_soft_seconds(limits: Iterable[TimeLimit]) -> float | None:
+    """Return the first soft limit that any of these can meet."""
+    return min([limit.soft_seconds for limit in limits if limit.soft_seconds is not None], default=None)
 
 
 def widest(limits: Iterable[TimeLimit]) -> TimeLimit:
     """Return what items that are worked on together may take; which of them hangs is not known."""
-    listed = tuple(limits)
+    different = set(limits)
+    if len(different) == 1:
+        return different.pop()
     return TimeLimit(
-        soft_seconds=_most(limit.soft_seconds for limit in listed),
-        hard_seconds=_most(limit.hard_seconds for limit in listed),
+        soft_seconds=_most(limit.soft_seconds for limit in different),
+        hard_seconds=_most(limit.hard_seconds for limit in different),
     )
 
 

@@ -106,7 +106,7 @@ def test_a_sender_may_say_how_long_its_job_may_take(cluster: Cluster, settled: C
 
 
 def test_celery_control_changes_the_limits_of_a_kind(cluster: Cluster, settled: Callable[[], None]) -> None:
-    """From the next item on."""
+    """From the next batch on."""
     start_worker(cluster, "{}")
     with cluster.stock as client:
         change = partial(client.control.time_limit, "hanging", soft=60, hard=1, reply=True, timeout=1)

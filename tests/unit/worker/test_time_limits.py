@@ -1,6 +1,5 @@
 """Which limit holds for an item, when it is met, and how that is told."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,11 +105,8 @@ def test_items_worked_on_together_have_the_longest_limit_of_them() -> None:
 
 def test_the_least_soft_limit_is_the_first_that_can_be_met() -> None:
     """None where no item has one."""
-    without = a_request()
-    without.task = SimpleNamespace(time_limit=None, soft_time_limit=None)
-
-    assert time_limits.least_soft_seconds([a_request(), a_request(soft=7), without]) == 7
-    assert time_limits.least_soft_seconds([without]) is None
+    assert time_limits.least_soft_seconds([LIMIT, TimeLimit(soft_seconds=7), FOR_EVER]) == 7
+    assert time_limits.least_soft_seconds([FOR_EVER]) is None
 
 
 @pytest.mark.parametrize(
