@@ -13,7 +13,8 @@ from tests.integration import noop_kinds
 
 KINDS = noop_kinds.KINDS
 _TRIAL = 200_000
-_PIECE_SECONDS = 0.1
+_PIECE_SECONDS = 0.02
+"""Longer than anything of ours holds it (docs/adr/0069); on a busy machine it takes many times as long."""
 
 
 @task_received.connect
