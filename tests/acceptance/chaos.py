@@ -72,7 +72,7 @@ def _is_well(options: argparse.Namespace, seed: int, folder: Path, expected: Seq
             machine.start()
         play = Play(scene=stage, projects=taken, quiet_seconds=options.quiet_seconds)
         _play_all(options, play, seed)
-        take_down(stage)
+        take_down(stage, play.injected)
         summary = _summary(stage, play, seed) + f" seconds={time.monotonic() - started:.0f}"
     is_well = options.stock or (not stage.problems and taken.verdict != "DIFFERENT")
     if not is_well:
@@ -157,6 +157,7 @@ def _summary(stage: Scene, play: Play, seed: int) -> str:
         "jobs": len(jobs),
         "done": len(ends) if stage.is_stock else len(ledger.settled.keys() - ledger.dead.keys()),
         "dead": len(ledger.dead),
+        "given_back": ledger.given_back,
         "lost": len(stage.lost()),
         # Whatever a stock worker has run to its end counts; ours may run again, and counts once.
         "doubled": again if stage.is_stock else len(ledger.doubled),

@@ -49,9 +49,9 @@ class Fault:
         return random.Random(self.pick)
 
     def machine(self) -> Machine | None:
-        """Return the machine that is hit, of those whose worker runs."""
-        running = [one for one in self.scene.machines if not one.down and not one.has_ended()]
-        return running[int(self.pick * len(running))] if running else None
+        """Return the machine that is hit, of those at work: who only just starts has nothing to lose."""
+        at_work = [one for one in self.scene.machines if one.is_at_work()]
+        return at_work[int(self.pick * len(at_work))] if at_work else None
 
 
 class KillChild(Fault):

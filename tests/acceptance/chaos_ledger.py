@@ -28,7 +28,13 @@ class _Step:
 
     added: Counter[str] = field(default_factory=Counter)
     settled: Counter[str] = field(default_factory=Counter)
+    """Taken from what a node holds, by name."""
     removed: Counter[str] = field(default_factory=Counter)
+    """Taken from elsewhere, or with all that a node holds."""
+    let_go: set[str] = field(default_factory=set)
+    """Of jobs that a node held before."""
+    requeued: set[str] = field(default_factory=set)
+    """Of jobs that are in a list or set aside now."""
 
     def jobs(self) -> set[str]:
         return set(self.added) | set(self.settled) | set(self.removed)
@@ -50,6 +56,8 @@ class Ledger:
     """The most places that any job's message was in after any transaction."""
     ever_astray: set[str] = field(default_factory=set)
     transactions: int = 0
+    given_back: int = 0
+    """How often a message that a node held went back to the queue."""
 
     def __post_init__(self) -> None:
         self._lists: dict[bytes, deque[str | None]] = {}
@@ -84,6 +92,7 @@ class Ledger:
                 self._apply(command, step)
             for job in step.jobs():
                 self._book(job, step)
+            self.given_back += len(step.let_go & step.requeued)
 
     def _book(self, job: str, step: _Step) -> None:
         added = step.added[job]
@@ -115,6 +124,7 @@ class Ledger:
             self._settle(arguments[0], arguments[1:], step)
         elif name == b"ZADD" and arguments[0].startswith(_ZSETS):
             step.added.update(_jobs(arguments[1:]))
+            step.requeued.update(_jobs(arguments[1:]))
         elif name == b"ZREM" and arguments[0].startswith(_ZSETS):
             step.removed.update(_jobs(arguments[1:]))
         elif name in {b"DEL", b"UNLINK"}:
@@ -130,6 +140,7 @@ class Ledger:
             (line.appendleft if name == b"LPUSH" else line.append)(job)
             if job is not None:
                 step.added[job] += 1
+                step.requeued.add(job)
 
     def _pop(self, name: bytes, key: bytes, count: int, step: _Step) -> None:
         line = self._lists.get(key, deque())
@@ -160,9 +171,11 @@ class Ledger:
             job = self._hashes[key].pop(tag, None)
             if job is not None:
                 step.settled[job] += 1
+                step.let_go.add(job)
 
     def _delete(self, names: list[bytes], step: _Step) -> None:
         for key in names:
+            step.let_go.update(self._hashes.get(key, {}).values())
             gone = [*self._hashes.pop(key, {}).values(), *self._lists.pop(key, ())]
             step.removed.update(job for job in gone if job is not None)
 

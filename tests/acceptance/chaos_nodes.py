@@ -88,6 +88,10 @@ class Machine:
         """Tell whether its worker's main process has ended."""
         return self._node is None or self._node.process.poll() is not None
 
+    def is_at_work(self) -> bool:
+        """Tell whether its worker runs, is meant to, and has got as far as having processes for jobs."""
+        return not self.down and not self.has_ended() and bool(self.children())
+
     def exit_code(self) -> int | None:
         """Return how the worker ended; None while it runs."""
         return None if self._node is None else self._node.process.poll()

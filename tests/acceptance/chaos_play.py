@@ -19,6 +19,8 @@ _AGAIN_SECONDS = 0.2
 _SEND_SHARE = 0.7
 """The jobs are sent within this share of the time."""
 _STOP_SECONDS = 60.0
+_START_SECONDS = 120.0
+_MANY_FAULTS = 20
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Play:
 
     def run(self, planned: Sequence[Planned], *, jobs: int, seconds: float) -> bool:
         """Do what is planned and send the jobs; True once all is quiet, False where that takes too long."""
+        self._wait_for_machines()
         self._started = time.monotonic()
         for fault in planned:
             self._at(fault.at_seconds, partial(self._inject, fault))
@@ -48,6 +51,15 @@ class Play:
         while self._due or self._now() < seconds:
             self._tick()
         return self._wait_for_quiet()
+
+    def _wait_for_machines(self) -> None:
+        """Begin when there is something to break; under load a worker takes long to start."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not all(machine.is_at_work() for machine in self.scene.machines):
+            if time.monotonic() > deadline:
+                self.scene.complain(f"not all workers are at work after {_START_SECONDS:.0f} s")
+                return
+            time.sleep(_TICK_SECONDS)
 
     # -- What is due --------------------------------------------------------------------
 
@@ -111,10 +123,12 @@ class Play:
         return False
 
 
-def take_down(scene: Scene) -> None:
+def take_down(scene: Scene, injected: int) -> None:
     """Stop everything, and note what is left behind that should not be."""
     if not scene.is_stock:
         _check_account(scene)
+        if injected >= _MANY_FAULTS and not scene.ledger.given_back:
+            scene.complain("no job was ever interrupted: this run shows nothing")
         _check_reservations(scene)
     for machine in scene.machines:
         if machine.stop(_STOP_SECONDS) is None and not scene.is_stock:

@@ -66,7 +66,7 @@ def test_what_is_claimed_given_back_and_settled_is_done_once() -> None:
     ledger = entered([PUSH], [POP, HOLD], [SETTLE, GIVE_BACK], [POP, HOLD], [SETTLE])
 
     assert (ledger.settled, ledger.waiting, ledger.lost, ledger.doubled) == ({"a": 1}, set(), set(), set())
-    assert (ledger.most_places, ledger.ever_astray) == (1, set())
+    assert (ledger.most_places, ledger.ever_astray, ledger.given_back) == (1, set(), 1)
 
 
 def test_what_a_dead_node_held_goes_back_in_one_step() -> None:
@@ -74,6 +74,7 @@ def test_what_a_dead_node_held_goes_back_in_one_step() -> None:
     ledger = entered([PUSH], [POP, HOLD], [GIVE_BACK, (b"DEL", HELD)])
 
     assert (ledger.waiting, ledger.ever_astray, ledger.settled) == ({"a"}, set(), {})
+    assert ledger.given_back == 1
 
 
 @pytest.mark.parametrize(
