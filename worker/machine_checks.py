@@ -4,9 +4,6 @@ Each check is a function from the settings to one finding. Does not cover the
 queue (:mod:`worker.queue_checks`).
 """
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from governor.wording import in_binary_units
 from tasks.errors import StoreError
 from tasks.store import Store
 from tasks.store.identity import FILE_NAME
+from tasks.store.probe import find_fault, free_bytes
 from worker.findings import Finding, fine, problem, warning
 from worker.machine import workers_here
 from worker.settings import Settings, WrongSettingError
@@ -36,18 +34,20 @@ def check_store(settings: Settings) -> Finding:
             "store", f"{root} is not a folder on this machine", "mount it, or name another with --store"
         )
     try:
-        identity_if_any(root)
-        _write_into(root)
-        free_bytes = shutil.disk_usage(root).free
-    except (StoreError, OSError) as error:
-        return problem("store", f"{root} cannot be used: {_words(error)}", "mount it writable, or make space")
-    return of_space(root, free_bytes)
+        fault = find_fault(root, identity_if_any(root) or "")
+    except StoreError as error:
+        return problem("store", str(error).rstrip("."), "see to that file while nothing runs")
+    if fault is not None:
+        return problem("store", fault.cause, fault.cure)
+    return of_space(root, free_bytes(root))
 
 
-def of_space(root: Path, free_bytes: int) -> Finding:
+def of_space(root: Path, left_bytes: int | None) -> Finding:
     """Return what is to be said of a store that has so much space left."""
-    told = f"{root} can be written, {in_binary_units(free_bytes)} are free"
-    if free_bytes < LITTLE_SPACE_BYTES:
+    if left_bytes is None:
+        return fine("store", f"{root} can be written; how much is free it does not say")
+    told = f"{root} can be written, {in_binary_units(left_bytes)} are free"
+    if left_bytes < LITTLE_SPACE_BYTES:
         return warning("store", told, "make space: jobs wait while a disk is full")
     return fine("store", told)
 
@@ -123,19 +123,3 @@ CHECKS: tuple[Check, ...] = (
     check_machine,
     check_gpu,
 )
-
-
-def _write_into(root: Path) -> None:
-    """Write a file, as jobs do, and take it away again.
-
-    Raises:
-        OSError: it cannot be done.
-    """
-    with tempfile.NamedTemporaryFile(dir=root, prefix=".doctor-") as file:
-        file.write(b"1")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _words(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error).rstrip(".")

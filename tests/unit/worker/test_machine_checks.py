@@ -63,9 +63,10 @@ def test_a_damaged_identity_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("missing_bytes", "state"), [(0, State.OK), (1, State.WARNING)])
 def test_little_space_is_told(tmp_path: Path, missing_bytes: int, state: State) -> None:
     """As much as the bound is enough, a byte less is not."""
-    free_bytes = machine_checks.LITTLE_SPACE_BYTES - missing_bytes
+    left_bytes = machine_checks.LITTLE_SPACE_BYTES - missing_bytes
 
-    assert machine_checks.of_space(tmp_path, free_bytes).state is state
+    assert machine_checks.of_space(tmp_path, left_bytes).state is state
+    assert machine_checks.of_space(tmp_path, None).state is State.OK
 
 
 def test_a_lock_folder_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
