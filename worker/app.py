@@ -59,7 +59,7 @@ def create_app(settings: Settings) -> Celery:
     )
     _check_time_limits(settings, kinds)
     for name, kind in kinds.items():
-        task: Any = app.task(name=name, bind=False)(_make_body(name))
+        task: Any = app.task(name=name, bind=False, shared=False)(_make_body(name))
         limit = of_kind(kind, settings.time_limits)
         # Where Celery has them: `celery control time_limit` changes them there.
         task.soft_time_limit, task.time_limit = limit.soft_seconds, limit.hard_seconds

@@ -126,6 +126,7 @@ def test_what_is_no_task_message_is_a_value_error(text: bytes) -> None:
         ("headers", "task", ["x"], "task is list"),
         ("headers", "eta", 5, "eta is int"),
         ("headers", "shadow", ["x"], "shadow is list"),
+        ("headers", "timelimit", "60", "timelimit is not"),
         ("properties", "delivery_info", "x", "delivery_info is str"),
         ("tiepoint", "attempts", "x", "attempts is not a count"),
         ("tiepoint", "attempts", True, "attempts is not a count"),

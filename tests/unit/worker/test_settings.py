@@ -22,6 +22,7 @@ EVERYTHING: dict[str, Any] = {
     "lease_seconds": 2.5,
     "single_node": True,
     "kind_modules": ("my.kinds", "tests.integration.noop_kinds"),
+    "time_limits": {"matcher.run": (1.5, 2.0)},
     "lock_folder": Path("/run/lock/ours"),
 }
 
