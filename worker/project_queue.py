@@ -22,7 +22,7 @@ from worker.envelope import to_push
 from worker.live_nodes import LiveNode, read_node
 from worker.project_state import ProjectState, read_state
 from worker.queue_counts import QueueCounts, count_jobs
-from worker.redis_errors import cause_of, cure_of
+from worker.redis_errors import cause_of, cure_of, is_refusal
 from worker.redis_scripts import Script, run
 
 _STRETCH = 500
@@ -282,7 +282,8 @@ def queue_errors() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OperationalError) as error:
-        raise QueueError(f"the queue does not answer: {cause_of(error)}; {cure_of(error)}") from error
+        what = "the queue refuses: " if is_refusal(error) else "the queue does not answer: "
+        raise QueueError(f"{what}{cause_of(error)}; {cure_of(error)}") from error
 
 
 def headers_of(payload: bytes) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_every_redis_error_becomes_the_clients_own(
     call: Callable[[ProjectQueue], Any], error: Exception
 ) -> None:
     """With the first one kept as its cause."""
-    with pytest.raises(QueueError, match=f"the queue does not answer: {error}") as caught:
+    with pytest.raises(QueueError, match=f"the queue (refuses|does not answer): {error}") as caught:
         call(client_of(FakeRedis(error=error)))
 
     assert caught.value.__cause__ is error
@@ -80,7 +80,22 @@ def test_an_error_of_the_queue_is_told_with_its_cure(error: Exception, cure: str
     with pytest.raises(QueueError) as caught, queue_errors():
         raise error
 
-    assert str(caught.value).startswith(f"the queue does not answer: {str(error)[:-1]}; {cure}")
+    assert f": {str(error)[:-1]}; {cure}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "beginning"),
+    [
+        (redis.TimeoutError("no reply"), "the queue does not answer: "),
+        (redis.ResponseError("out of memory"), "the queue refuses: "),
+    ],
+)
+def test_a_queue_that_refuses_has_answered(error: Exception, beginning: str) -> None:
+    """Whoever reads it must not look for a server that is down."""
+    with pytest.raises(QueueError) as caught, queue_errors():
+        raise error
+
+    assert str(caught.value).startswith(beginning)
 
 
 def test_a_failed_plan_is_told_with_cause_and_cure() -> None:
