@@ -253,10 +253,10 @@ class RunningBatch:
         )
 
     def _back_off(self, item: ClaimedItem, cause: str) -> None:
-        """Park an item whose store did not answer; it comes back after a while."""
+        """Park an item of whose files one could not be used; it comes back after a while."""
         item.attempts += 1
         if item.attempts >= MAX_ATTEMPTS:
-            cure = "Make the store reachable and writable, then resume the project."
+            cure = "Make the file that it names readable and writable, then resume the project."
             self._give_up(item, Reason.STORE_UNAVAILABLE, cause=cause, cure=cure)
             return
         delay_ms = _BACK_OFF_MS[item.attempts - 1]

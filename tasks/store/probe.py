@@ -24,6 +24,7 @@ from tasks.store.publication import (
 _PROBE = b"can this be written?".ljust(64 * 1024)
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CURES = {
+    0: "mount the right one, or start the worker again if this is the right one",
     errno.ENOSPC: "free space on its disk",
     errno.EDQUOT: "free space, or raise the quota",
     errno.EROFS: "mount it so that it can be written",
@@ -75,7 +76,7 @@ def fault_behind(error: StoreError, root: Path, store_id: str) -> StoreFault | N
 def _write_in(root: Path) -> None:
     try:
         if not root.is_dir():
-            raise StoreError(f"the project store {root} is gone")
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         _write_and_remove(*(root / f"{TEMPORARY_PREFIX}probe-{uuid4().hex}" for _ in range(2)))
     except OSError as error:
         raise _unusable(root, error) from error

@@ -104,6 +104,7 @@ def test_another_store_is_not_the_same(store: Store) -> None:
     fault = find_fault(store.root, f"not-{store.identity()}")
 
     assert fault is not None
+    assert fault.cure == "mount the right one, or start the worker again if this is the right one"
     assert "is now another project store" in fault.cause
 
 
