@@ -68,11 +68,11 @@ def test_a_node_that_cannot_say_what_it_is_keeps_its_lease(
         can_answer.wait()
         return {"name": "one"}
 
-    lease = Lease(url_of(broker_url), "one", 1.0, describe)
+    lease = Lease(url_of(broker_url), "one", 2.0, describe)
     keep(lease)
     can_answer.clear()
     try:
-        given_back = given_back_during(server, lease, 7)
+        given_back = given_back_during(server, lease, 4)
         lease.ensure(server)
         entry = server.hgetall(keys.node("one"))
     finally:
@@ -87,7 +87,7 @@ def test_a_node_that_fails_to_say_what_it_is_keeps_its_lease(
 ) -> None:
     """Watching fails open: the entry is as it was, and told again once that is possible."""
     answers = [{"name": "one"}, {}, {}, {"name": "again"}]
-    lease = Lease(url_of(broker_url), "one", 1.0, lambda: answers.pop(0) if len(answers) > 1 else answers[0])
+    lease = Lease(url_of(broker_url), "one", 2.0, lambda: answers.pop(0) if len(answers) > 1 else answers[0])
     keep(lease)
 
     assert given_back_during(server, lease, 1) == 0

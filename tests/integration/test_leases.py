@@ -88,14 +88,14 @@ def test_a_node_that_was_frozen_beyond_its_lease_is_refused_and_goes_on(
     cluster: Cluster, frozen: str
 ) -> None:
     """Another has done its job meanwhile; it is counted once, whether or not the frozen one computes on."""
-    woken = cluster.start_worker("woken", lease_seconds=1, cpus=1)
+    woken = cluster.start_worker("woken", lease_seconds=2, cpus=1)
     send_item(cluster, "a", number=1, sleep_seconds=2)
     wait_until(cluster.runs, "the job runs")
     old_lease = holder_of(cluster, "woken")
     stopped = processes_of(woken) if frozen == "all of its processes" else processes_of(woken)[:1]
     for process in stopped:
         process.suspend()
-    other = cluster.start_worker("other", lease_seconds=1, cpus=1)
+    other = cluster.start_worker("other", lease_seconds=2, cpus=1)
     done = keys.project("p"), "match:done"
     wait_until(lambda: cluster.server.hget(*done) == b"1", "the other has done it")
     for process in reversed(stopped):
