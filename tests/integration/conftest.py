@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -147,6 +148,15 @@ class Cluster:
         """Return what a node says is reserved on it (as of its last renewal)."""
         value = self.server.hget(keys.node(name), "reserved_memory_bytes")
         return int(value or 0)
+
+    def counter(self, worker: Worker, name: str) -> int:
+        """Ask a worker for one of its counts since its start; -1 where it does not answer in time."""
+        host = f"{worker.name}@{socket.gethostname()}"
+        with self.stock as client:
+            replies: dict[str, Any] = dict(
+                client.control.inspect([host], timeout=20.0, limit=1).stats() or {}
+            )
+        return int(replies[host]["governor"]["counters"][name]) if replies else -1
 
     def inflight(self) -> int:
         """Return how many messages are claimed and not settled."""

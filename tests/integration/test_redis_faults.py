@@ -91,10 +91,12 @@ def test_a_job_is_heard_of_after_every_connection_was_killed(cluster: Cluster) -
     cluster.server.client_kill_filter(_type="pubsub")
     cluster.server.client_kill_filter(_type="normal", skipme=True)
     wait_until(lambda: worker.log.count("Connected to") == 2, "it has connected anew")
+    before = cluster.counter(worker, "wake_ups")
     send(cluster, 0, 1)
     wait_until_run(cluster, 1)
 
     assert numbers_of_runs(cluster) == [0]
+    assert before < cluster.counter(worker, "wake_ups")
 
 
 @pytest.fixture
