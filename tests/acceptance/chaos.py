@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--processes", type=int, default=2, help="jobs at a time, of each worker")
     add("--lease", type=float, default=2.0, help="seconds; stock waits 5 times as long")
     add("--jobs", type=int, default=300, help="bare jobs (of each round)")
-    add("--longest-job", type=float, default=1.0, help="seconds; the shortest takes none")
+    add("--longest-job", type=float, default=2.0, help="seconds; the shortest takes none")
     add("--rounds", type=int, default=0, help="instead: so many times these jobs and one restart")
     add("--photos", default="kermit", help="the photo set of the projects; empty for none")
     add("--features", default="rootsift,orb,sift", help="one project each")

@@ -16,8 +16,8 @@ from worker import keys
 
 _TICK_SECONDS = 0.05
 _AGAIN_SECONDS = 0.2
-_SEND_SHARE = 0.7
-"""The jobs are sent within this share of the time."""
+_SEND_SHARE = 0.4
+"""The jobs are sent within this share of the time: nodes that have nothing to do have nothing to lose."""
 _STOP_SECONDS = 60.0
 _START_SECONDS = 120.0
 _MANY_FAULTS = 20
