@@ -69,6 +69,11 @@ def claim(view: QueueView, *heads: Head, batch: int = 1) -> Turn:
     return view.turn([Wish(head=head, batch=batch) for head in heads], lambda: 0)
 
 
+def heard(view: QueueView, tracked: TrackedClient) -> bool | None:
+    """Return whether what Redis tells next concerns a queue; None where it tells nothing."""
+    return view.forget_what_has_changed() if select.select([tracked.fileno()], [], [], 60)[0] else None
+
+
 def told_of_a_change(view: QueueView, tracked: TrackedClient) -> bool:
     """Have the view hear what Redis tells until it concerns a queue.
 
@@ -163,6 +168,20 @@ def test_a_claim_arms_the_wake_up_again(
 
     assert told_of_a_change(view, tracked)
     assert [head.count for head in looked(view)] == [1]
+
+
+def test_a_change_of_no_queue_is_told_apart(
+    server: "redis.Redis", tracked: TrackedClient, view: QueueView
+) -> None:
+    """A claim has read the leases, so Redis tells of anybody's next renewal; that is no reason to look."""
+    put(server, message(0))
+    (head,) = looked(view)
+    claim(view, head)
+    server.zadd(keys.LEASES, {"another|1": 1})
+    told_of_leases = heard(view, tracked)
+    put(server, message(1))
+
+    assert (told_of_leases, heard(view, tracked)) == (False, True)
 
 
 def test_a_claim_brings_the_next_head_along(server: "redis.Redis", view: QueueView) -> None:

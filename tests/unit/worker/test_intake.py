@@ -208,11 +208,11 @@ def test_a_node_takes_its_share_and_lets_others_first(
 
 
 def test_a_share_counts_what_waits_in_all_lists() -> None:
-    """One message each in two lists are two messages for two nodes."""
-    scene, queues = a_scene(children=2, nodes=2), FakeQueues([a_head(), a_head(source="other")])
-    scene.take(queues)
+    """Twice two messages for two nodes: two are taken, though three children are idle."""
+    scene, heads = a_scene(children=3, nodes=2), [a_head(count=2), a_head(source="other", count=2)]
+    scene.take(FakeQueues(heads))
 
-    assert [len(wishes) for wishes in queues.turns] == [1]
+    assert len(scene.pool.batches) == 2
     assert scene.intake.lets_others_first
 
 
