@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from itertools import islice
 from threading import Thread
 
 import pytest
@@ -20,12 +21,16 @@ from tests.integration.scripted_node import (
     put,
     waiting,
 )
-from worker import keys
+from worker import dead_list, keys
 from worker.connections import plain_client
+from worker.queue_counts import count_jobs
 from worker.redis_scripts import Script, run
 
 MESSAGES = 12
-STEPS = ("claim", "claim_large", "set_aside", "done", "requeue", "park", "renew", "expire", "release")
+STEPS = (
+    *("claim", "claim_large", "set_aside", "done", "failed", "requeue", "park"),
+    *("renew", "expire", "release", "retry"),
+)
 Step = tuple[int, str]
 
 
@@ -33,7 +38,7 @@ def everywhere(server: "redis.Redis") -> Counter[int]:
     """Return how often each message is somewhere in the server."""
     held = [payload for key in server.scan_iter(keys.INFLIGHT_PREFIX + "*") for payload in server.hvals(key)]
     members = [*server.zrange(keys.DELAYED, 0, -1), *server.zrange(keys.large(LIST), 0, -1)]
-    aside = [member.partition(b"\0")[2] for member in members]
+    aside = [member.partition(b"\0")[2] for member in [*members, *server.hvals(keys.DEAD_MESSAGES)]]
     return Counter(number_of(payload) for payload in [*waiting(server), *held, *aside])
 
 
@@ -48,34 +53,47 @@ def take(node: ScriptedNode, step: str, rng: random.Random) -> list[int]:
     elif step == "set_aside":
         charged_bytes = rng.randint(1, 9)
         run(node.server, Script.SET_ASIDE, [LIST, keys.large(LIST)], "", "ok", charged_bytes, 0)
-    elif step in {"done", "requeue", "park"}:
+    elif step in {"done", "failed", "requeue", "park"}:
         return settle_one(node, step, rng)
-    elif step == "renew":
-        node.renew(create=True)
-    elif step == "expire":
-        node.expire()
     else:
-        node.release()
+        happen(node, step)
     return []
 
 
+def happen(node: ScriptedNode, step: str) -> None:
+    """Let something happen to a node that concerns all it holds, or to a dead job."""
+    match step:
+        case "renew":
+            node.renew(create=True)
+        case "expire":
+            node.expire()
+        case "release":
+            node.release()
+        case "retry":
+            for dead in islice(dead_list.jobs(node.server), 1):
+                dead_list.put_back(node.server, dead)
+
+
 def settle_one(node: ScriptedNode, action: str, rng: random.Random) -> list[int]:
-    """Settle any message that this node has ever claimed, also one that was taken from it since."""
+    """Settle a message that this node has claimed last, or ever: also one that was taken from it since."""
     if not node.held:
         return []
-    tag, payload = rng.choice(node.held)
-    settled, _ = node.settle({"tag": tag, "action": action, "attempts": rng.randint(0, 1), "delay_ms": 0})
+    tag, payload = rng.choice(rng.choice([node.held, node.held[-2:]]))
+    entry = {"tag": tag, "action": action, "attempts": rng.randint(0, 1), "delay_ms": 0}
+    if action == "failed":
+        entry |= {"report": '{"kind":"noop"}', "keeps_message": True}
+    settled, _ = node.settle(entry)
     return [number_of(payload)] * settled if action == "done" else []
 
 
 @settings(
-    max_examples=60,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
 @given(
-    steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(STEPS)), max_size=80),
+    steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(STEPS)), min_size=50, max_size=90),
     seed=st.integers(0, 2**32),
 )
 def test_every_message_is_settled_or_in_exactly_one_place(
@@ -91,6 +109,7 @@ def test_every_message_is_settled_or_in_exactly_one_place(
         settled.update(take(nodes[number], step, rng))
 
         assert everywhere(server) + settled == Counter(range(MESSAGES))
+        assert count_jobs(server, [LIST]).total == MESSAGES
 
 
 @pytest.mark.parametrize("seed", range(4))

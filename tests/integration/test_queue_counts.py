@@ -49,7 +49,7 @@ def test_each_place_of_a_job_is_counted(server: "redis.Redis") -> None:
     server.rpoplpush(LIST, keys.queue_list(LIST, 6))
     node = leased_node(server)
     settle(node, "park", attempts=0, delay_ms=50_000)
-    settle(node, "failed", report="{}")
+    settle(node, "failed", report='{"kind":"noop"}')
     node.claim()
     run(server, Script.SET_ASIDE, [LIST, keys.large(LIST)], "", "ok", 7, 0)
 
@@ -65,9 +65,9 @@ def test_each_way_out_is_counted(server: "redis.Redis") -> None:
     node = leased_node(server)
     node.settle(*[{"tag": tag, "action": "done"} for tag, _ in node.claim(2) or []])
     settle(node, "not_ready")
-    settle(node, "failed", report="{}")
+    settle(node, "failed", report='{"kind":"noop"}')
     (held,) = node.claim() or []
-    node.settle({"tag": held[0], "action": "failed", "report": "{}"}, most_dead=1)
+    node.settle({"tag": held[0], "action": "failed", "report": '{"kind":"noop"}'}, most_dead=1)
 
     assert counts(server) == replace(NONE, done=2, not_ready=1, dead=1, failed=2, forgotten=1)
     assert counts(server).total == 5
