@@ -109,3 +109,33 @@ def _must(*command: str) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise OSError(errno.EIO, f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangingDisk:
+    """A disk that can be made to hang whoever writes to it; made by :func:`hanging_disk`."""
+
+    folder: Path
+
+    def hang(self) -> None:
+        """Let writers wait from now on, as a share does whose server has gone."""
+        _must("fsfreeze", "--freeze", str(self.folder))
+
+    def answer(self) -> None:
+        """Let them go on."""
+        _must("fsfreeze", "--unfreeze", str(self.folder))
+
+
+@contextmanager
+def hanging_disk(folder: Path, image: Path, size_bytes: int) -> Iterator[HangingDisk]:
+    """Mount an empty disk, kept in a file, for the block; skip the test where that is not allowed."""
+    folder.mkdir(parents=True)
+    with image.open("xb") as file:
+        file.truncate(size_bytes)
+    if not _run("mkfs.ext4", "-q", str(image)) or not _run("mount", "-o", "loop", str(image), str(folder)):
+        pytest.skip("no disk can be made of a file here: that takes mkfs.ext4, root and the right to mount")
+    try:
+        yield HangingDisk(folder=folder)
+    finally:
+        _run("fsfreeze", "--unfreeze", str(folder))  # Whatever the test did: nobody could unmount it.
+        unmount(folder)

@@ -10,7 +10,7 @@ import pytest
 from tasks.store import Store
 from tests.integration.conftest import Cluster, Worker, wait_until
 from tests.integration.publishing_kinds import KIND_NAME, content_of, key_of
-from tests.small_disk import SmallDisk, mount_again, mounted, small_disk, unmount
+from tests.small_disk import SmallDisk, hanging_disk, mount_again, mounted, small_disk, unmount
 from worker import keys
 from worker.store_wait import WAITS_FOR_STORE
 
@@ -43,6 +43,18 @@ def wait_for_the_pause(cluster: Cluster, cause: str, name: str = "one") -> None:
         return told.startswith(WAITS_FOR_STORE) and cause in told
 
     wait_until(says, f"{name} waits for its store: {cause}")
+
+
+def lease_end_ms(cluster: Cluster) -> float:
+    """Return when the one lease ends, in server milliseconds."""
+    (lease,) = cast("list[bytes]", cluster.server.zrange(keys.LEASES, 0, -1))
+    return float(cluster.server.zscore(keys.LEASES, lease) or 0)
+
+
+def wait_for_a_renewal(cluster: Cluster) -> None:
+    """Wait until the one lease ends later than it does now."""
+    end_ms = lease_end_ms(cluster)
+    wait_until(lambda: lease_end_ms(cluster) > end_ms, "the lease is renewed")
 
 
 def published(store: Store) -> int:
@@ -165,3 +177,22 @@ def test_a_node_whose_store_is_away_leaves_the_work_to_the_others(cluster: Clust
         check_nothing_is_lost(cluster, Store(share))
 
         assert waits_for(cluster, "lost").startswith(WAITS_FOR_STORE)
+
+
+def test_a_store_that_hangs_holds_up_jobs_and_not_the_nodes_lease(cluster: Cluster, tmp_path: Path) -> None:
+    """A share whose server has gone answers nothing, not even with an error."""
+    with hanging_disk(tmp_path / "disk", tmp_path / "image", 4 * DISK_BYTES) as disk:
+        store = Store(disk.folder)
+        worker = start_worker(cluster, disk.folder)
+        submit(cluster)
+        wait_for_some(store)
+        disk.hang()
+        wait_until(lambda: cluster.inflight() > 0, "jobs hang")
+        for _ in range(6):  # Each a third of the lease.
+            wait_for_a_renewal(cluster)
+        held = cluster.inflight()
+
+        assert (held > 0, "lease_had_ended" in worker.log, cluster.dead()) == (True, False, [])
+        disk.answer()
+        wait_for_the_end(cluster, store)
+        check_nothing_is_lost(cluster, store)
