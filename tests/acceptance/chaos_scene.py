@@ -179,7 +179,7 @@ class Scene:
         with suppress(redis.RedisError):
             counts = count_jobs(self.client, self._kinds)
             if (sent := counts.total - counts.pushed) != self.sent:
-                self.complain(f"{self.sent} jobs were sent, the server counts {sent}: {counts}")
+                self.complain(f"{self.sent} jobs were sent, the server counts {sent}")
 
     def _check(self) -> None:
         ledger = self.ledger
