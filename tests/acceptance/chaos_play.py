@@ -16,6 +16,7 @@ from worker import keys
 
 _TICK_SECONDS = 0.05
 _AGAIN_SECONDS = 0.2
+_LOOK_SECONDS = 0.5
 _SEND_SHARE = 0.4
 """The jobs are sent within this share of the time: nodes that have nothing to do have nothing to lose."""
 _STOP_SECONDS = 60.0
@@ -114,8 +115,12 @@ class Play:
 
     def _wait_for_quiet(self) -> bool:
         deadline = time.monotonic() + self.quiet_seconds
+        next_look = 0.0
         while time.monotonic() < deadline:
             self._tick()
+            if time.monotonic() < next_look:
+                continue  # With ten thousand jobs a look takes a while.
+            next_look = time.monotonic() + _LOOK_SECONDS
             if self.projects.are_over() and self.scene.is_quiet():
                 return True
         waiting = sorted(self.scene.ledger.waiting)
