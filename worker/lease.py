@@ -105,9 +105,10 @@ class Lease:
             redis.RedisError: Redis cannot be reached.
         """
         self._caretaker.bury(client)
-        if self._renew(client, _TAKE_ANYWAY if self._is_ours else _TAKE) is None:
-            self._outwait_namesakes(client)
-            self._renew(client, _TAKE_ANYWAY)
+        how = _TAKE_ANYWAY if self._is_ours else _TAKE
+        while self._renew(client, how) is None:
+            # Where none is left another may take the name now, as we do: one of us is refused.
+            how = _TAKE_ANYWAY if self._outwait_namesakes(client) else _TAKE
         is_first, self._is_ours = not self._is_ours, True
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
@@ -116,9 +117,9 @@ class Lease:
             self._caretaker.tell(client)  # Who sees the lease looks for the node in the registry.
         self._caretaker.start(self._url)
 
-    def _outwait_namesakes(self, client: redis.Redis) -> None:
-        """Return once no lease of our name can be a living node's: after half a lease at most."""
-        namesakes = Namesakes(self._name, self._milliseconds)
+    def _outwait_namesakes(self, client: redis.Redis) -> bool:
+        """Return once no lease of our name can be a living node's; tells whether one is left of the dead."""
+        namesakes = Namesakes(self._name)
         while True:
             seconds, microseconds = client.time()
             now_ms = seconds * 1000 + microseconds // 1000
@@ -128,7 +129,7 @@ class Lease:
             }
             ours = {lease: end_ms for lease, end_ms in ends_ms.items() if lease.startswith(f"{self._name}|")}
             if namesakes.look(ours, now_ms):
-                return
+                return bool(ours)
             time.sleep(_LOOK_SECONDS)
 
     def release(self, client: redis.Redis) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 _RENEWALS_OF_THE_LIVING = 2
 """After an outage of the server everybody gets one lease more, the dead as well; not two."""
+SILENCE_OF_THE_DEAD_MS = 6000
+"""A living node renews every 4 s, however long its lease is, and that may be another than ours."""
 
 
 class NameTakenError(Exception):
@@ -20,27 +22,27 @@ class NameTakenError(Exception):
 class Namesakes:
     """What is known of the other leases of one name; each call of ``look`` sees them once."""
 
-    def __init__(self, name: str, lease_ms: int) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._lease_ms = lease_ms
         self._ends_ms: Mapping[str, int] = {}
+        self._heard_ms: dict[str, int] = {}
         self._renewals: Counter[str] = Counter()
 
     def look(self, ends_ms: Mapping[str, int], now_ms: int) -> bool:
-        """Note when their leases end; True once none of them can be alive.
-
-        A living node renews when a third of its lease is over, so less than
-        half of a lease is left to the dead alone.
+        """Note when their leases end, those that have not; True once none of them can be alive.
 
         Raises:
             NameTakenError: one was seen to renew.
         """
         for lease, end_ms in ends_ms.items():
-            self._renewals[lease] += end_ms > self._ends_ms.get(lease, end_ms)
+            is_renewed = end_ms > self._ends_ms.get(lease, end_ms)
+            self._renewals[lease] += is_renewed
+            if is_renewed or lease not in self._heard_ms:
+                self._heard_ms[lease] = now_ms
             if self._renewals[lease] >= _RENEWALS_OF_THE_LIVING:
                 raise NameTakenError(
                     f"a worker called `{self._name}` already serves this queue from another machine; "
                     "give this one another --name"
                 )
         self._ends_ms = dict(ends_ms)
-        return all(end_ms - now_ms < self._lease_ms / 2 for end_ms in ends_ms.values())
+        return all(now_ms - self._heard_ms[lease] >= SILENCE_OF_THE_DEAD_MS for lease in ends_ms)

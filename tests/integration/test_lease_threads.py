@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,6 +18,7 @@ from worker import keys
 from worker.connections import plain_client
 from worker.lease import Lease
 from worker.machine import Place, take_place
+from worker.namesakes import NameTakenError
 from worker.settings import Settings
 
 MIB = 2**20
@@ -133,6 +134,44 @@ def test_ended_leases_are_looked_for_every_few_seconds(
     keep(lease)
 
     assert lease._renew_or_complain(server) == pytest.approx(pause_seconds)
+
+
+def test_a_name_is_taken_however_short_its_owners_lease_is(
+    server: "redis.Redis", broker_url: str, keep: Kept
+) -> None:
+    """Less than half of ours is always left of it, and it lives."""
+    keep(Lease(url_of(broker_url), "one", 1.0, lambda: {"name": "one"}))
+
+    with pytest.raises(NameTakenError):
+        Lease(url_of(broker_url), "one", 600.0, lambda: {"name": "one"}).ensure(server)
+
+
+def test_of_two_that_outwait_a_dead_node_of_their_name_one_is_refused(
+    server: "redis.Redis", broker_url: str
+) -> None:
+    """Both see its lease end; the second finds that of the first, and looks again."""
+    server.zadd(keys.LEASES, {"one|dead": now_ms(server) + 500})
+    server.set(keys.TICK, now_ms(server))
+    both = [Lease(url_of(broker_url), "one", 2.0, lambda: {"name": "one"}) for _ in range(2)]
+    refused: list[Lease] = []
+
+    def start(lease: Lease) -> None:
+        try:
+            lease.ensure(server)
+        except NameTakenError:
+            refused.append(lease)
+
+    threads = [Thread(target=start, args=(lease,)) for lease in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    leases = server.zrange(keys.LEASES, 0, -1)
+    for lease in both:
+        lease.release(server)
+
+    assert len(refused) == 1
+    assert leases == [lease.incarnation.encode() for lease in both if lease not in refused]
 
 
 class Machine:
