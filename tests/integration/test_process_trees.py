@@ -116,6 +116,6 @@ def test_what_a_job_has_started_ends_with_the_node(cluster: Cluster, signum: int
     """When the worker has ended, so has everything."""
     worker = start_worker(cluster, 5, 5)
     start_sleepers(cluster, "deaf")
-    worker.stop(signum)
 
+    assert worker.stop(signum) == 0
     assert sleepers(cluster) == []
