@@ -76,7 +76,7 @@ def test_two_signals_at_once_are_one_wish(cluster: Cluster) -> None:
     check_nothing_is_held(cluster)
 
 
-@pytest.mark.parametrize("pause_seconds", [0.1, 0.6, 1.2, 2.0])
+@pytest.mark.parametrize("pause_seconds", [0.5, 1.5])
 def test_a_signal_while_it_starts_ends_it_before_it_claims(cluster: Cluster, pause_seconds: float) -> None:
     """At whatever point of its start."""
     cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log, "sleep_seconds": 600})
