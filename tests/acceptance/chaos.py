@@ -137,9 +137,7 @@ def _names(options: argparse.Namespace) -> list[str]:
     return [
         name
         for name, kind in FAULTS.items()
-        if (kind.is_restart or not options.rounds)
-        and (kind.is_for_stock or not options.stock)
-        and not kind.is_sabotage
+        if (kind.is_restart or not options.rounds) and not kind.is_sabotage
     ]
 
 

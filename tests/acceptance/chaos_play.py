@@ -84,7 +84,10 @@ class Play:
                 return
 
     def _inject(self, planned: Planned) -> None:
-        fault = FAULTS[planned.name].make(self.scene, planned.pick)
+        kind = FAULTS[planned.name]
+        if self.scene.is_stock and not kind.is_for_stock:
+            return
+        fault = kind.make(self.scene, planned.pick)
         whom = fault.inject()
         if not whom:
             return
