@@ -121,6 +121,23 @@ def test_the_grace_shortens_no_lease(server: "redis.Redis") -> None:
     assert expiry_ms(server, long) > 500_000
 
 
+def test_a_clock_that_is_set_back_prolongs_no_lease(server: "redis.Redis") -> None:
+    """Leases end as long after the last renewal as they would have, of the living and of the dead."""
+    hour_ms = 3_600_000
+    first, second, dead = (leased_node(server, name) for name in ("first", "second", "dead"))
+    put(server, message(0))
+    dead.claim()
+    last_ms = now_ms(server) + hour_ms
+    ends_ms = {second.incarnation: last_ms + 30_000, dead.incarnation: last_ms - 1}
+    server.zadd(keys.LEASES, {first.incarnation: last_ms + LEASE_MS, **ends_ms})
+    server.set(keys.TICK, last_ms)
+
+    assert first.renew()[1] == 1
+    assert server.zscore(keys.LEASES, dead.incarnation) is None
+    assert 0 < expiry_ms(server, second) <= 30_000
+    assert LEASE_MS - 1000 < expiry_ms(server, first) <= LEASE_MS
+
+
 def test_a_renewal_tells_how_many_nodes_live(server: "redis.Redis") -> None:
     """Those whose lease has not ended, whoever asks; one that was just given back counts no more."""
     first, second, dead = (leased_node(server, name) for name in ("first", "second", "dead"))

@@ -12,11 +12,17 @@ if ARGV[3] == '1' then
   end
 end
 
--- If nobody renewed for half a lease, Redis itself was away: nobody is to blame, all get one lease more.
-local last = redis.call('GET', KEYS[2])
-if last and now - tonumber(last) > lease_ms / 2 then
+local last = tonumber(redis.call('GET', KEYS[2]) or now)
+if now - last > lease_ms / 2 then
+  -- Nobody renewed for half a lease: Redis itself was away, nobody is to blame, all get one lease more.
   for _, incarnation in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
     redis.call('ZADD', KEYS[1], 'GT', now + lease_ms, incarnation)
+  end
+elseif now < last then
+  -- The clock was set back, or another server took over: the dead must not keep what they hold for that long.
+  local leases = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+  for i = 1, #leases, 2 do
+    redis.call('ZADD', KEYS[1], tonumber(leases[i + 1]) - (last - now), leases[i])
   end
 end
 redis.call('SET', KEYS[2], now)
