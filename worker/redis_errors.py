@@ -56,7 +56,6 @@ def is_lasting(error: BaseException) -> bool:
 
     redis-py counts a wrong password, and all that TLS finds, among the broken connections.
     """
-    return (
-        isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError)
-        or "CERTIFICATE_VERIFY_FAILED" in str(error)
-    )
+    return isinstance(
+        error, redis.AuthenticationError | redis.exceptions.NoPermissionError
+    ) or "CERTIFICATE_VERIFY_FAILED" in str(error)
