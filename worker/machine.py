@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,6 +29,8 @@ _SHARED = 0o1777
 """Everybody may add a file, nobody may remove another's."""
 _PLACES = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - the same for every user, unlike TMPDIR
 _FOLDER_NAME = "tiepoint-workers"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""The same in all containers of a machine."""
 SUFFIX = ".worker"
 DEAD_SUFFIX = ".dead"
 """Of the file of a dead worker, kept for whoever gives back what it held (:mod:`worker.predecessors`)."""
@@ -246,6 +248,17 @@ def parsed_partition(descriptor: int) -> Partition | None:
         return None
 
 
+def file_identity(descriptor: int) -> str:
+    """Return what no copy of a file has, nor the same file where another machine sees it (or a later boot).
+
+    The number of its device is left out: it changes when a container is started again.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    return f"{_BOOT_ID.read_text().strip()}:{os.fstat(descriptor).st_ino}"
+
+
 def _locked_file(path: Path, partition: Partition) -> int:
     """Write and lock our file; the folder is held, so nobody sees it before it is locked."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -253,7 +266,7 @@ def _locked_file(path: Path, partition: Partition) -> int:
         # First of all: others must be able to see whether it is locked, also if we get no further.
         os.fchmod(descriptor, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(descriptor, _PARTITION.dump_json(partition))
+        os.write(descriptor, _PARTITION.dump_json(replace(partition, file=file_identity(descriptor))))
         os.pwrite(descriptor, NO_PROMISE, PROMISE_OFFSET)
     except OSError:
         os.close(descriptor)

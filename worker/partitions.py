@@ -27,6 +27,8 @@ class Partition:
     """Keys of the cgroups that limit it; None: not known, it may be any."""
     incarnation: str = ""
     """What its lease is called; what a dead worker held is given back by that. Empty: not known."""
+    file: str = ""
+    """Tells the file that says this from a copy, and from itself on a share that other machines see, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

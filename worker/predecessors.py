@@ -3,7 +3,8 @@
 The proof is the kernel's: a worker's file in the lock folder is locked until
 its main process ends, and says what its lease is called. Believed are files of
 our own user and queue only: in a folder that all may write to anybody can make
-a file that names a living worker. Does not give anything back
+a file that names a living worker. Nor are copies believed, or what another
+machine wrote: not every share tells of its locks. Does not give anything back
 (:mod:`worker.caretaker`).
 """
 
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.machine import DEAD_SUFFIX, SUFFIX, Place, parsed_partition
+from worker.machine import DEAD_SUFFIX, SUFFIX, Place, file_identity, parsed_partition
 
 _FORGOTTEN_AFTER_NS = 3600 * 10**9
 """Longer than any lease: what a file of that age speaks of has been given back by others."""
@@ -67,9 +68,10 @@ def _dead_incarnation(place: Place, descriptor: int) -> str:
     # Read before the lock is tried: what a file says was written under its lock. One that says nothing
     # may be locked next, and its worker must not find our lock there.
     partition = parsed_partition(descriptor)
-    if partition is None or partition.queue != place.partition.queue or not _is_unlocked(descriptor):
+    if partition is None or partition.queue != place.partition.queue:
         return ""
-    return partition.incarnation
+    is_dead = partition.file == file_identity(descriptor) and _is_unlocked(descriptor)
+    return partition.incarnation if is_dead else ""
 
 
 def _is_unlocked(descriptor: int) -> bool:

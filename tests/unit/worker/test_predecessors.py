@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from worker import predecessors
+from worker import machine, predecessors
 from worker.machine import Place, take_place, workers_here
 from worker.predecessors import find_predecessors
 from worker.settings import Settings
@@ -113,11 +113,34 @@ def test_a_dead_worker_of_another_queue_is_no_affair_of_ours(here: Machine) -> N
 def test_a_file_of_another_user_is_not_believed(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody may write to the folder, and the name of a living worker's lease is no secret."""
     first, second = here.start("one"), here.start("two")
-    (here.folder / "forged.dead").write_bytes(first.path.read_bytes())
+    here.kill(first)
     as_its_owner = dead_beside(second)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
     assert as_its_owner == [first.partition.incarnation]
+    assert dead_beside(second) == []
+
+
+@pytest.mark.parametrize("name", ["copy.worker", "copy.dead"])
+def test_a_copy_of_a_living_workers_file_is_not_believed(here: Machine, name: str) -> None:
+    """Nobody has locked it: of a folder that was copied, or of an image made of a running container."""
+    first, second = here.start("one"), here.start("two")
+    (here.folder / name).write_bytes(first.path.read_bytes())
+
+    assert dead_beside(second) == []
+
+
+def test_what_another_machine_wrote_is_not_believed(
+    here: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may live: the locks of some shares are not seen by the other machines."""
+    first, second = here.start("one"), here.start("two")
+    here.kill(first)
+    (tmp_path / "boot_id").write_text("another\n")
+    at_home = dead_beside(second)
+    monkeypatch.setattr(machine, "_BOOT_ID", tmp_path / "boot_id")
+
+    assert at_home == [first.partition.incarnation]
     assert dead_beside(second) == []
 
 
