@@ -155,6 +155,7 @@ def _summary(stage: Scene, play: Play, seed: int) -> str:
         "jobs": len(jobs),
         "done": len(ends) if stage.is_stock else len(ledger.settled.keys() - ledger.dead.keys()),
         "dead": len(ledger.dead),
+        "waiting": len(ledger.waiting),
         "given_back": ledger.given_back,
         "lost": len(stage.lost()),
         # Whatever a stock worker has run to its end counts; ours may run again, and counts once.
