@@ -28,7 +28,7 @@ demo: venv ## render a drone flight, reconstruct it, compare it with the truth
 test: venv ## run every test
 	$(BIN)/python -m pytest
 
-chaos-short: venv ## break a cluster at random for two minutes: nothing is lost, nothing doubled
+chaos-short: venv ## break a cluster at random for a few minutes: nothing is lost, nothing doubled
 	$(BIN)/python -m tests.acceptance.chaos
 
 chaos: venv ## the same for an hour or two: 30 restarts, 10,000 jobs, projects under many seeds
