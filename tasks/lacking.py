@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from tasks.errors import CorruptArtefactError, Failure, MissingArtefactError, Reason
 from tasks.feature_memory import ESTIMATES, features_estimate
-from tasks.feature_sets import FEATURE_KINDS, features_key
+from tasks.feature_sets import FEATURE_KINDS
 from tasks.features import FeaturePayload
 from tasks.import_images import IMPORT_KIND, ImportPayload
 from tasks.index_memberships import is_indexed
@@ -29,6 +29,7 @@ from tasks.pairing import images_for_pairing, pairing_of
 from tasks.pairs import pairs_estimate, pairs_job
 from tasks.proposals import Proposals
 from tasks.reconstruction import model_job, model_key
+from tasks.results import has_all_of_photo, is_imported
 from tasks.store import Project, ProjectImage, Source, Store
 from tasks.tracks import tracks_job, tracks_key
 from tasks.verification import inlier_edge_count
@@ -86,22 +87,10 @@ def lacking_jobs(view: ProjectView, phase: Phase, start: int = 0) -> Iterator[So
 
 def _import_sources(view: ProjectView, start: int) -> Iterator[SourceJobs]:
     for source in view.project.sources[start:]:
-        if view.has_failed("import", source.name) or _is_imported(view, source):
+        if view.has_failed("import", source.name) or is_imported(view.store, view.project, source.name):
             yield _NOTHING
         else:
             yield SourceJobs(jobs=[import_job(view.project, source)])
-
-
-def _is_imported(view: ProjectView, source: Source) -> bool:
-    """Tell whether a photo is all there; its record is read, so that one look finds all damaged ones."""
-    content = view.project.registered_content(source.name)
-    if content is None or not view.store.has_photo(content):
-        return False
-    try:
-        read_photo_record(view.store, content)
-    except MissingArtefactError:
-        return False
-    return True
 
 
 def import_job(project: Project, source: Source) -> Job:
@@ -118,19 +107,14 @@ def import_job(project: Project, source: Source) -> Job:
 
 def _feature_sources(view: ProjectView, start: int) -> Iterator[SourceJobs]:
     for image in view.project.images()[start:]:
-        if view.has_failed("features", image.content) or _has_all_of_photo(view, image.content):
+        has_failed = view.has_failed("features", image.content)
+        if has_failed or has_all_of_photo(view.store, view.project, image.content):
             yield _NOTHING
         elif view.store.has_photo(image.content):
             yield SourceJobs(jobs=[features_job(view.store, view.project, image)])
         else:
             _quarantine_lost(view, image)
             yield _NOTHING
-
-
-def _has_all_of_photo(view: ProjectView, content: str) -> bool:
-    """Tell whether all is there that later phases need of a photo; its bytes are not among it."""
-    key = features_key(content, view.project.parameters.features)
-    return view.store.has(key) and view.store.has_photo_record(content)
 
 
 def _quarantine_lost(view: ProjectView, image: ProjectImage) -> None:

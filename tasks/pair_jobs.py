@@ -69,6 +69,12 @@ def pair_item(left: str, right: str) -> str:
     return f"{left}-{right}"
 
 
+def pair_of_item(item: str) -> tuple[str, str]:
+    """Return the two images of a pair's name."""
+    left, _, right = item.partition("-")
+    return left, right
+
+
 def matches_key(left: str, right: str, features: FeatureParameters, matching: MatchParameters) -> ArtefactKey:
     """Return the name of the matches of two images, whichever kind has found them."""
     parameters = {"features": features.model_dump(mode="json"), "matching": matching.model_dump(mode="json")}

@@ -21,11 +21,11 @@ from tasks.store.probe import fault_behind
 from worker import time_limits
 from worker.deaths import Ending
 from worker.envelope import to_push
-from worker.frames import BatchReport, BatchRequest
+from worker.frames import BatchReport, BatchRequest, Place
 from worker.logs import get_logger
 from worker.memory_meter import MemoryMeter, private_bytes
 from worker.process_tree import has_children
-from worker.quarantine import record_failure
+from worker.quarantine import clear_failure, record_failure
 from worker.soft_limit import SoftLimit
 
 log = get_logger(__name__)
@@ -152,15 +152,20 @@ class BatchRunner:
         }
 
     def _publish(self, request: BatchRequest, index: int, outcome: Outcome, emit: Emit) -> None:
-        """Record a failure in the project's store, then tell the main process."""
-        if isinstance(outcome, Failed) and not isinstance(outcome, Elsewhere):
-            try:
-                self._store.check()
-                record_failure(self._store, request.places[index], outcome.failure)
-            except StoreError as error:
-                emit(index, self._store_trouble(error, request))
-                return
+        """Bring the project's record of failures up to date, then tell the main process."""
+        try:
+            self._keep_record(request.places[index], outcome)
+        except StoreError as error:
+            emit(index, self._store_trouble(error, request))
+            return
         emit(index, outcome_frame(outcome))
+
+    def _keep_record(self, place: Place | None, outcome: Outcome) -> None:
+        if isinstance(outcome, Failed) and not isinstance(outcome, Elsewhere):
+            self._store.check()
+            record_failure(self._store, place, outcome.failure)
+        elif isinstance(outcome, Done):
+            clear_failure(self._store, place)
 
     def _store_trouble(self, error: StoreError, request: BatchRequest) -> dict[str, Any]:
         """Tell a fault of the whole store, which costs no attempt, from one of a single file.

@@ -194,7 +194,8 @@ class Project:
         path = self.path / "failures" / _file_name(f"{stage}\n{item}")
         with plain_store_errors(self.path):
             is_there = path.is_file()
-            path.unlink(missing_ok=True)
+            if is_there:  # Nothing is written where there is nothing to clear.
+                path.unlink(missing_ok=True)
         return is_there
 
     def clear_failures(self, reason: Reason | None = None) -> None:

@@ -239,6 +239,16 @@ def test_a_failure_is_in_the_store_before_it_is_told(store: Store) -> None:
     assert store.project("p").failures() == [("match", "a", FAILURE)]
 
 
+def test_an_item_that_is_done_has_not_failed(store: Store) -> None:
+    """Whatever a node has recorded that was killed before it could tell."""
+    place = Place(project="p", stage="match", item="a")
+    store.project("p").record_failure("match", "a", FAILURE)
+    _, emitted = run_batch(store, a_kind(yielding(Done())), [{}], place)
+
+    assert [outcome["action"] for _, outcome in emitted] == ["done"]
+    assert store.project("p").failures() == []
+
+
 @pytest.mark.parametrize("payload", [{"number": 1}, {"number": "many"}], ids=["valid", "invalid"])
 def test_a_failure_that_cannot_be_recorded_is_transient(store: Store, payload: dict[str, Any]) -> None:
     """The store is away: the item comes back when it may be there again."""
