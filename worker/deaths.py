@@ -5,13 +5,13 @@ Does not tell whether the kernel killed it for want of memory (:mod:`worker.memo
 
 import json
 import os
-import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
 from governor.wording import in_binary_units
+from worker.process import signal_name
 
 
 class Ending(StrEnum):
@@ -105,7 +105,7 @@ class LastEnd:
 def plain_death(status: int, peak_bytes: int | None = None) -> Death:
     """Return what a wait status alone tells of a process's end."""
     if os.WIFSIGNALED(status):
-        cause = f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+        cause = f"killed by {signal_name(os.WTERMSIG(status))}"
         return Death(ending=Ending.KILLED, cause=cause, peak_bytes=peak_bytes)
     cause = f"ended with exit status {os.waitstatus_to_exitcode(status)}"
     return Death(ending=Ending.EXITED, cause=cause, peak_bytes=peak_bytes)

@@ -31,6 +31,14 @@ def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
         os._exit(1)
 
 
+def signal_name(number: int) -> str:
+    """Return e.g. "SIGKILL"; most real-time signals have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def volunteer_for_the_oom_killer() -> None:
     """Raise this process's oom_score_adj above its parent's; raising needs no privilege.
 

@@ -81,9 +81,7 @@ class Spawner:
             if "spawn" in request:
                 self._spawn(request["spawn"], socket.socket(fileno=fds.pop(0)))
             elif request["kill"] in self._children:
-                # Only the parent may do this: until it has waited, the pid is not reused.
-                send = os.kill if request["alone"] else os.killpg
-                send(request["kill"], request["signal"])
+                _send(request["kill"], request["signal"], alone=request["alone"])
         return True
 
     def _spawn(self, serial: int, channel: socket.socket) -> None:
@@ -131,6 +129,20 @@ class Spawner:
         if self._ended and not kill_all(children().difference(self._children)):
             self._control.sendall(b"".join(encode(report) for report in self._ended.values()))
             self._ended.clear()
+
+
+def _send(pid: int, signum: int, *, alone: bool) -> None:
+    """Send a signal to a child and its group; to the child itself where that has left its group.
+
+    Only the parent may do this: until it has waited, the pid is not reused. What
+    is no signal (`celery control terminate 999`) is not worth our end.
+    """
+    if not alone:
+        with suppress(OSError):
+            os.killpg(pid, signum)
+            return
+    with suppress(OSError):
+        os.kill(pid, signum)
 
 
 def _wait_for_any() -> tuple[int, int, int] | None:

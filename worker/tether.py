@@ -6,13 +6,12 @@ follows the forking thread.
 """
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from worker.process import die_with_parent
+from worker.process import die_with_parent, signal_name
 
 
 def start(
@@ -35,7 +34,7 @@ def start(
 def how_it_ended(returncode: int) -> str:
     """Return the end of a command in words; a negative return code is a signal."""
     if returncode < 0:
-        return f"killed by {signal.Signals(-returncode).name}"
+        return f"killed by {signal_name(-returncode)}"
     return f"exit status {returncode}"
 
 

@@ -17,11 +17,12 @@ END = LastEnd(ending=Ending.OUT_OF_MEMORY, node="pc.1", reserved_bytes=64 * MIB,
     [
         (int(signal.SIGKILL), Ending.KILLED, "killed by SIGKILL"),
         (int(signal.SIGSEGV) | 0x80, Ending.KILLED, "killed by SIGSEGV"),
+        (40, Ending.KILLED, "killed by signal 40"),
         (3 << 8, Ending.EXITED, "ended with exit status 3"),
     ],
 )
 def test_a_wait_status_is_told_in_words(status: int, ending: Ending, cause: str) -> None:
-    """A core dump is the same signal."""
+    """A core dump is the same signal; of the real-time ones most have no name."""
     death = plain_death(status, 5)
 
     assert (death.ending, death.cause, death.peak_bytes) == (ending, cause, 5)

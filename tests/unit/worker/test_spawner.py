@@ -1,8 +1,12 @@
-"""What a dead child's last batch had of memory, by the kernel's figure for the whole process."""
+"""A dead child's peak is the kernel's figure less what it began with; no signal ends the spawner."""
+
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from worker.spawner import _peak_bytes
+from worker.spawner import _peak_bytes, _send
 
 
 @pytest.mark.parametrize(("resident_bytes", "peak_bytes"), [(99, None), (100, None), (101, 1)])
@@ -16,3 +20,16 @@ def test_the_peak_of_a_dead_batch_is_what_came_on_top_of_its_start(
 def test_the_peak_of_a_child_that_had_no_batch_is_unknown() -> None:
     """It has noted no start; what it is itself is no batch's."""
     assert _peak_bytes(100, 0) is None
+
+
+@pytest.mark.parametrize("leads_a_group", [True, False])
+def test_a_signal_reaches_a_child_whatever_its_group_and_one_that_is_none_harms_nobody(
+    leads_a_group: bool,  # noqa: FBT001 - a table
+) -> None:
+    """`celery control terminate` takes any number; a job may call setpgid."""
+    command = [sys.executable, "-S", "-c", "import time; time.sleep(97)"]
+    child = subprocess.Popen(command, process_group=0 if leads_a_group else None)
+    _send(child.pid, 999, alone=False)
+    _send(child.pid, signal.SIGKILL, alone=False)
+
+    assert child.wait(60) == -signal.SIGKILL
