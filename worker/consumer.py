@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import kombu
 from celery import bootsteps
@@ -32,6 +32,10 @@ _NOT_REPORTED = {"store", "store_id", "import_roots"}
 
 _EXIT_USAGE = 2
 _RECONNECT_SECONDS = 2.0
+_NO_AUTOSCALE = (
+    "--autoscale is not for a governed worker: Celery would add children for jobs that it has taken in "
+    "advance, and here none is; leave it out, the governor starts what the machine has room for"
+)
 
 
 class GovernedConsumer(Consumer):
@@ -126,6 +130,11 @@ def _queue_name(queue: Any) -> str:
     return str(getattr(queue, "name", queue))
 
 
+def _refuse_to_start(why: str) -> NoReturn:
+    sys.stderr.write(f"error: {why}\n")
+    raise WorkerShutdown(_EXIT_USAGE)
+
+
 class PullStep(bootsteps.StartStopStep):
     """Replaces the consumer that Celery's ``Tasks`` step has built, before it consumes anything."""
 
@@ -140,6 +149,8 @@ class PullStep(bootsteps.StartStopStep):
 
     def start(self, consumer: Any) -> None:
         """Connect, and put our consumer in place; a worker whose name is another's ends with a sentence."""
+        if consumer.controller.autoscale:
+            _refuse_to_start(_NO_AUTOSCALE)
         self._patience.listen()  # Celery has set its handlers by now.
         stock = consumer.task_consumer
         ours = QueueConsumer(
@@ -154,8 +165,7 @@ class PullStep(bootsteps.StartStopStep):
         try:
             self._puller.connect()
         except NameTakenError as error:
-            sys.stderr.write(f"error: {error}\n")
-            raise WorkerShutdown(_EXIT_USAGE) from error
+            _refuse_to_start(str(error))
 
     def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
         """Listen in Celery's event loop."""

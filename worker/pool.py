@@ -44,6 +44,8 @@ class GovernedPool(BasePool):
         self._waiting: deque[PoolBatch] = deque()
         self.on_room: Callable[[], None] = lambda: None
         """Called when there are new children: who found none idle may look again."""
+        self.on_served: Callable[[], None] = lambda: None
+        """Called after each round of a warm shutdown, when Celery's loop has ended: there may be news."""
         self._serial = 0
         self._hub: Any = None
         self._spawner: SpawnerLink | None = None
@@ -354,3 +356,4 @@ class GovernedPool(BasePool):
                 self._on_channel(channels[fd])
             else:
                 self._on_spawner()
+        self.on_served()

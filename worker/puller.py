@@ -103,9 +103,12 @@ class Puller:
         self._kinds: tuple[Kind, ...] = ()
         self._is_pulling = self._is_busy = False
         self._retry_is_due = self._settling_is_due = self._turn_is_due = False
+        self._settle_again_seconds = 0.0
+        """By CLOCK_MONOTONIC: after an outage that was met in a warm shutdown."""
         self.wake_ups = 0
         node.governor.subscribe(self._on_governor_change)
         pool.on_room = self._bell.ring
+        pool.on_served = self._settle_outside_the_loop
 
     # -- Life in Celery's consumer ----------------------------------------------------
 
@@ -255,6 +258,16 @@ class Puller:
     def _settle(self) -> None:
         self._settling_is_due = False
         self.settler.flush(self._client)
+
+    def _settle_outside_the_loop(self) -> None:
+        """Settle what ends in a warm shutdown: the last job may take days. An outage holds up nobody."""
+        if time.monotonic() < self._settle_again_seconds:
+            return
+        try:
+            self.settler.flush(self._client)
+        except redis.RedisError as error:
+            log.warning("not_settled_yet", error=str(error), waiting=len(self.settler))
+            self._settle_again_seconds = time.monotonic() + _SWEEP_SECONDS
 
     def _retry(self) -> None:
         self._retry_is_due = False

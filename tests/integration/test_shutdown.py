@@ -76,6 +76,19 @@ def test_two_signals_at_once_are_one_wish(cluster: Cluster) -> None:
     check_nothing_is_held(cluster)
 
 
+def test_what_ends_in_a_warm_shutdown_is_settled_while_another_job_runs(cluster: Cluster) -> None:
+    """Others may wait for it, and the last job may take days."""
+    worker = cluster.start_worker(cpus=2)
+    start_job(cluster, number=1)
+    start_job(cluster, number=2, sleep_seconds=2)
+    worker.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: cluster.inflight() == 1, "the short job is settled")
+    is_running = worker.process.poll() is None
+
+    assert (is_running, waiting(cluster)) == (True, [])
+    assert worker.stop(signal.SIGQUIT) == 0
+
+
 @pytest.mark.parametrize("pause_seconds", [0.5, 1.5])
 def test_a_signal_while_it_starts_ends_it_before_it_claims(cluster: Cluster, pause_seconds: float) -> None:
     """At whatever point of its start."""

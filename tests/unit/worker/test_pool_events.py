@@ -351,6 +351,17 @@ def test_a_warm_shutdown_ends_with_nothing_reserved(new_scene: NewScene) -> None
     assert scene.governor.availability().reserved == Resources()
 
 
+def test_what_ends_in_a_warm_shutdown_is_told_at_once(new_scene: NewScene) -> None:
+    """Others may wait for it, and the last batch may take days."""
+    scene, reserved = new_scene(2), []
+    scene.fill()
+    scene.finish_all()
+    scene.pool.on_served = lambda: reserved.append(scene.governor.availability().active_reservations)
+    scene.pool.on_stop()
+
+    assert reserved[-1] == 0
+
+
 def test_a_cold_shutdown_ends_with_nothing_reserved(new_scene: NewScene) -> None:
     """No batch ends; their children do."""
     scene = new_scene(3)

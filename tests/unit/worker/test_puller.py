@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 from celery import bootsteps
+from celery.exceptions import WorkerShutdown
 from celery.signals import worker_shutting_down
 
 from tasks.store.probe import StoreFault
@@ -207,6 +209,34 @@ def test_only_a_worker_that_ends_leaves_its_drain_to_others(state: str, leaves: 
     step.stop(SimpleNamespace(blueprint=SimpleNamespace(state=getattr(bootsteps, state))))
 
     assert told == ["stop", *(["leave"] if leaves else [])]
+
+
+def test_autoscaling_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """It would keep as many children as its least, and the rest of the machine idle."""
+    step: Any = object.__new__(PullStep)
+
+    with pytest.raises(WorkerShutdown) as ended:
+        step.start(SimpleNamespace(controller=SimpleNamespace(autoscale=[4, 1])))
+
+    assert ended.value.args == (2,)
+    assert capsys.readouterr().err.startswith("error: --autoscale is not for a governed worker: ")
+
+
+def test_an_outage_in_a_warm_shutdown_is_met_once_in_a_while(
+    puller: Puller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ends meanwhile waits; a server that does not answer would hold up the children each time."""
+    tries: list[str] = []
+
+    def be_away(_client: Any) -> None:
+        tries.append("settle")
+        raise redis.ConnectionError
+
+    monkeypatch.setattr(puller.settler, "flush", be_away)
+    puller._settle_outside_the_loop()
+    puller._settle_outside_the_loop()
+
+    assert tries == ["settle"]
 
 
 def test_without_its_store_a_node_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
