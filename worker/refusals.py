@@ -128,7 +128,7 @@ def cancelled(name: str) -> Failure:
         name=name,
         reason=Reason.CANCELLED,
         cause="the job was revoked, or expired before it started",
-        cure="Resume the project to run it again.",
+        cure="Resume the project to run it again; a job without a project is sent anew.",
     )
 
 
@@ -139,7 +139,7 @@ def too_many_lost_nodes(name: str, lost: int, last: str | None) -> Failure:
         name=name,
         reason=Reason.WORKER_LOST,
         cause=f"{lost} nodes were lost while they held it, or their processes that start jobs{at_last}",
-        cure="Look at the nodes' logs; resume the project to try again.",
+        cure="Look at the nodes' logs; resume the project, or retry the job, to try again.",
     )
 
 

@@ -34,8 +34,8 @@ MAX_ATTEMPTS = 3
 _BACK_OFF_MS = (1_000, 5_000)
 """After the first and the second attempt."""
 _NO_RESULT = Death(ending=Ending.NO_RESULT, cause="done without a result")
-_LOOK_AT_THE_LOG = "Look at the worker's log; resume the project to try again."
-_MORE_MEMORY = "Resume the project on a machine with more free memory, or use smaller photos."
+_LOOK_AT_THE_LOG = "Look at the worker's log; resume the project, or retry the job, to try again."
+_MORE_MEMORY = "Resume the project, or retry the job, with more free memory; or use smaller photos."
 _batch_numbers = count(1)
 """A child talks to one main process only: numbers of this process are enough to tell its batches apart."""
 

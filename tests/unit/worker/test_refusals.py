@@ -134,3 +134,9 @@ def test_only_a_job_too_large_has_a_memory_kill_as_its_root() -> None:
 
     assert refusals.after_memory_kill(refusals.cancelled("a"), end) == refusals.cancelled("a")
     assert refusals.after_memory_kill(refusals.too_large(TOO_LARGE, None), None).cause == TOO_LARGE.detail
+
+
+@pytest.mark.parametrize("failure", [refusals.cancelled("a"), refusals.too_many_lost_nodes("a", 10, None)])
+def test_a_job_without_a_project_is_not_sent_to_one(failure: Failure) -> None:
+    """Whoever fails it does not look for whom it is."""
+    assert "job" in failure.cure
