@@ -81,16 +81,21 @@ def test_killed_children_and_a_killed_worker_change_nothing(
     assert resumed.summary["models"][0]["registered_images"] == 11
 
 
-def test_nothing_lives_on_after_run_itself_is_killed(photos: PhotoSet, tmp_path: Path) -> None:
-    """SIGKILL of `run`: server, worker and children are gone within seconds."""
+def test_nothing_lives_on_after_run_itself_is_killed(
+    plain_kermit: PlainResult, photos: PhotoSet, tmp_path: Path
+) -> None:
+    """SIGKILL of `run`: server, worker and children are gone within seconds; `resume` need not wait."""
     run = start_tiepoint("run", photos("kermit"), "--project", tmp_path, *DEDICATED)
-    wait_until(lambda: artefacts(tmp_path, "features.extract.rootsift") >= 1, "work has begun")
+    wait_until(lambda: artefacts(tmp_path, "matcher.run") >= 3, "matches appear")
     everyone = family(run.pid)
     run.kill()
     run.communicate()
+    resumed = tiepoint("resume", tmp_path, "--json", *DEDICATED)
 
     assert len(everyone) >= 5
-    wait_until(lambda: not any(_is_alive(process) for process in everyone), "all are gone")
+    assert not any(_is_alive(process) for process in everyone)
+    assert resumed.returncode == 0
+    assert resumed.summary["tracks_sha256"] == plain_kermit.tracks_sha256
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +21,8 @@ class PublishPayload(Payload):
     kib: int = 512
     sleep_seconds: float = 0.0
     """Before it publishes."""
+    started_file: str = ""
+    """Made when it starts."""
 
 
 def key_of(number: int) -> ArtefactKey:
@@ -35,6 +38,8 @@ def content_of(number: int, kib: int = 512) -> np.ndarray:
 def run(payloads: Sequence[PublishPayload], grant: Grant, store: Store) -> Iterator[Outcome]:  # noqa: ARG001
     """Publish the artefact of each payload."""
     for payload in payloads:
+        if payload.started_file:
+            Path(payload.started_file).touch()
         time.sleep(payload.sleep_seconds)
         store.publish(key_of(payload.number), {"content": content_of(payload.number, payload.kib)}, {})
         yield Done()

@@ -9,12 +9,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
+from tasks.store import Store
 from tests.integration.conftest import DEADLINE_SECONDS, Cluster, Worker, wait_until
+from tests.integration.publishing_kinds import KIND_NAME, content_of, key_of
 from tests.integration.scripted_node import leased_node
 from worker import keys
 
@@ -110,6 +114,34 @@ def test_a_node_that_was_frozen_beyond_its_lease_is_refused_and_goes_on(
     assert leases(cluster) == [old_lease]
     assert "lease_had_ended" in woken.log
     assert cluster.dead() == []
+
+
+def files_of(folder: Path) -> dict[Path, int]:
+    """Return the inode of each file below a folder."""
+    return {path: path.stat().st_ino for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_the_children_of_a_frozen_node_publish_is_in_the_store_once(cluster: Cluster) -> None:
+    """They compute on while another node does their job as well: the first file stays, and is whole."""
+    settings: dict[str, Any] = {"kind_modules": '["tests.integration.publishing_kinds"]', "cpus": 1}
+    store = Store(cluster.folder / "store")
+    store.create()
+    frozen = cluster.start_worker("frozen", **settings)
+    started = cluster.folder / "started"
+    cluster.send(KIND_NAME, kwargs={"number": 1, "sleep_seconds": 2, "started_file": str(started)})
+    wait_until(started.exists, "the job runs")
+    main = psutil.Process(frozen.process.pid)
+    main.suspend()
+    wait_until(lambda: store.has(key_of(1)), "its child has published")
+    first = files_of(store.root)
+    cluster.start_worker("other", **settings)
+    wait_until(lambda: cluster.server.hget(keys.TOTALS, "done") == b"1", "the other has done it")
+    main.resume()
+    wait_until(lambda: refused_settlements(cluster, frozen) == 1, "the late result is refused")
+
+    assert files_of(store.root) == first
+    assert np.array_equal(store.read(key_of(1)).arrays["content"], content_of(1))
+    assert cluster.server.hget(keys.TOTALS, "done") == b"1"
 
 
 @contextmanager
