@@ -80,10 +80,19 @@ class Cluster:
     folder: Path
     workers: list[Worker] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """Make the store: a node whose store is gone waits for it."""
+        self.store.mkdir(exist_ok=True)
+
     @property
     def stock(self) -> Celery:
         """Return a bare Celery app: all that a stock client has."""
         return Celery(broker=self.broker_url)
+
+    @property
+    def store(self) -> Path:
+        """Return the root of the project store, as workers are told."""
+        return self.folder / "store"
 
     def send(self, queue: str, *, task: str | None = None, **options: Any) -> str:
         """Send one job as a stock client does; return its id."""
@@ -121,7 +130,7 @@ class Cluster:
             "TIEPOINT_BROKER_URL": self.broker_url,
             "TIEPOINT_NAME": name,
             "TIEPOINT_PROFILE": "dedicated",
-            "TIEPOINT_STORE": str(self.folder / "store"),
+            "TIEPOINT_STORE": str(self.store),
             "TIEPOINT_KIND_MODULES": '["tests.integration.noop_kinds"]',
             "TIEPOINT_LEASE_SECONDS": "2",
             # Each stands for a machine of its own.

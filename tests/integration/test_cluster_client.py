@@ -19,7 +19,6 @@ from worker.client import Client
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Client]:
     """Return a client of the cluster, whose store is there and empty."""
-    (cluster.folder / "store").mkdir()
     modules = ["tests.integration.noop_kinds"]
     with Client(cluster.broker_url, cluster.folder / "store", kind_modules=modules) as client:
         yield client

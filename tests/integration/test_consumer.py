@@ -379,7 +379,6 @@ def test_a_kind_of_powers_of_two_gets_no_other_batch(cluster: Cluster) -> None:
 def test_the_worker_command_starts_a_governed_worker(cluster: Cluster) -> None:
     """`tiepoint worker` is the same worker with its settings as options."""
     cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log})
-    (cluster.folder / "store").mkdir()
     options = ["--broker", cluster.broker_url, "--store", str(cluster.folder / "store"), "--name", "typed"]
     options += ["--cpus", "1", "--profile", "dedicated"]
     command = [sys.executable, "-P", "-m", "worker.cli", "worker", *options]

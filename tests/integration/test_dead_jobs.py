@@ -152,7 +152,6 @@ def test_a_dead_job_that_is_put_back_has_three_attempts_again(cluster: Cluster) 
     """And is done when what it wanted is there, under its id."""
     wanted = cluster.folder / "wanted"
     store = cluster.folder / "store"
-    store.mkdir()
     killing = cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log, "kill_always": True})
     wanting = cluster.send("noop", kwargs={"number": 2, "log": cluster.run_log, "wants": str(wanted)})
     cluster.start_worker(cpus=1)

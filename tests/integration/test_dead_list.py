@@ -165,7 +165,6 @@ def test_a_job_that_dies_while_the_list_is_read_shows_none_twice(
 
 def test_the_command_lists_the_dead_and_retry_puts_one_back(cluster: Cluster, node: ScriptedNode) -> None:
     """Chosen by kind; as text, and as JSON."""
-    (cluster.folder / "store").mkdir()
     options = ["--broker", cluster.broker_url, "--store", str(cluster.folder / "store")]
     put(cluster.server, message(7), message(8))
     fail(node)

@@ -266,7 +266,6 @@ def test_plain_celery_ends_with_a_sentence_that_names_the_file(crowded: Cluster)
 
 def test_our_own_command_works_there(crowded: Cluster) -> None:
     """`tiepoint worker`: nothing is looked for in the current folder."""
-    (crowded.folder / "store").mkdir()
     command = [sys.executable, "-P", "-c", "from worker.cli import main; main()", "worker"]
     command += ["--broker", crowded.broker_url, "--store", str(crowded.folder / "store"), "--name", "one"]
     worker = crowded.start_worker(command=command)

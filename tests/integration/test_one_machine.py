@@ -23,7 +23,6 @@ OURS = ["-m", "worker.start", "worker"]
 @pytest.fixture
 def machine(cluster: Cluster) -> Path:
     """Return the lock folder of a machine."""
-    (cluster.folder / "store").mkdir()
     return cluster.folder / "machine"
 
 

@@ -171,7 +171,6 @@ def test_a_project_that_redis_has_lost_is_unknown_until_it_is_resumed(
     cluster: Cluster, photos: PhotoSet, tmp_path: Path
 ) -> None:
     """The store has what is finished; the rest is planned anew."""
-    (tmp_path / "store").mkdir(exist_ok=True)
     folder = photos("kermit")
     worker = cluster.start_worker(kind_modules="[]", import_roots=json.dumps([str(folder)]))
     small = ProjectParameters(features=FeatureParameters(extractor="orb", max_image_size_px=400))

@@ -79,7 +79,6 @@ def test_a_whole_small_project_runs_under_the_rights_of_the_page(
     guarded: Guarded, cluster: Cluster, photos: PhotoSet, tmp_path: Path
 ) -> None:
     """Submitted, watched, explained, cancelled and retried; nothing that was tried was denied."""
-    (tmp_path / "store").mkdir()
     worker = cluster.start_worker(kind_modules="[]", import_roots=json.dumps([str(photos("kermit"))]))
     with Client(guarded.url("client"), tmp_path / "store") as client:
         project = client.submit(sorted(photos("kermit").iterdir())[:2], name="small")
