@@ -177,10 +177,10 @@ def test_a_message_that_is_none_is_dropped_with_a_report(cluster: Cluster, text:
 
 def test_a_job_with_a_later_time_waits_in_redis(cluster: Cluster) -> None:
     """An ETA holds neither a reservation nor a place in the worker."""
+    cluster.start_worker()
     cluster.send(
         "noop", kwargs={"number": 1, "log": cluster.run_log}, eta=datetime.now(UTC) + timedelta(seconds=3)
     )
-    cluster.start_worker()
     wait_until(lambda: cluster.server.zcard(keys.DELAYED), "the job is parked")
 
     assert cluster.inflight() == 0
