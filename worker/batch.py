@@ -1,7 +1,7 @@
 """Runs one batch in a child: validate, call the kind's callback once, stream the outcomes, measure.
 
 Does not cover where the request comes from (:mod:`worker.child`) nor what
-becomes of the outcomes (:mod:`worker.running_batch`).
+becomes of the outcomes (:mod:`worker.item_endings`).
 """
 
 from collections import deque

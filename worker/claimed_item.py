@@ -2,7 +2,7 @@
 
 A message may come from anybody. Whatever is not as it must be is a ValueError
 here, so that nothing that is computed from an item later can fail over it.
-Does not decide what becomes of it (:mod:`worker.running_batch`).
+Does not decide what becomes of it (:mod:`worker.item_endings`).
 """
 
 import json

@@ -1,7 +1,7 @@
 """Holds the report of a job that has failed for good, as the list of dead jobs keeps it. Pure.
 
 The one place that makes such reports, and the one that reads them. Does not
-decide what fails (:mod:`worker.running_batch`), nor keep reports
+decide what fails (:mod:`worker.item_endings`), nor keep reports
 (``scripts/settle.lua``).
 """
 

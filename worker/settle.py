@@ -1,7 +1,7 @@
 """Settles claimed messages in Redis: done, failed, given back, parked; and what follows from it.
 
 Entries wait here until Redis has confirmed them, so an outage loses none.
-Does not decide what becomes of an item (:mod:`worker.running_batch`).
+Does not decide what becomes of an item (:mod:`worker.item_endings`).
 """
 
 import json

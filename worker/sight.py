@@ -1,7 +1,7 @@
 """Holds what this node knows of who sees which photos: what it does not see itself, and who else may.
 
 Does not cover what becomes of an item that is not seen
-(:mod:`worker.running_batch`), nor the check at submission (:mod:`worker.submission`).
+(:mod:`worker.item_endings`), nor the check at submission (:mod:`worker.submission`).
 """
 
 from collections.abc import Callable, Sequence
