@@ -120,6 +120,20 @@ def test_the_oldest_make_room_when_their_messages_take_too_much(
     assert server.hget(keys.TOTALS, "forgotten") == b"1"
 
 
+def test_a_list_that_somebody_has_deleted_holds_up_no_settlement(
+    server: "redis.Redis", node: ScriptedNode
+) -> None:
+    """What was kept for its reports nobody can ask for any more: it goes where it would be in the way."""
+    put(server, message(0), message(1))
+    fail(node)
+    server.delete(keys.DEAD)
+    (held,) = node.claim() or []
+    entry = {"tag": held[0], "action": "failed", "report": '{"kind":"noop"}', "keeps_message": True}
+    node.settle(entry, most_dead_bytes=0)
+
+    assert (ids(server), kept(server)) == ([], (0, 0))
+
+
 def test_the_reports_of_a_project_or_of_an_item_are_forgotten(
     server: "redis.Redis", node: ScriptedNode
 ) -> None:

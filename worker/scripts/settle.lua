@@ -96,6 +96,12 @@ local function is_over_its_bounds()
     or tonumber(redis.call('HGET', TOTALS, 'kept_bytes') or 0) > tonumber(ARGV[3])
 end
 
+-- Somebody has deleted the list, and with it what tells of the messages.
+local function forget_all_messages()
+  redis.call('DEL', DEAD_MESSAGES)
+  redis.call('HDEL', TOTALS, 'kept_bytes')
+end
+
 -- Adds a report to the list of dead jobs, with its number and the time; the oldest make room for it.
 local function bury(entry, payload)
   local serial = count_total('failed', 1)
@@ -103,7 +109,9 @@ local function bury(entry, payload)
   redis.call('LPUSH', KEYS[3], stamp .. string.sub(entry.report, 2))
   if entry.keeps_message then keep_message(serial, list_of(entry.tag), payload) end
   while is_over_its_bounds() do
-    forget_message(redis.call('RPOP', KEYS[3]))
+    local oldest = redis.call('RPOP', KEYS[3])
+    if not oldest then return forget_all_messages() end
+    forget_message(oldest)
     count_total('forgotten', 1)
   end
 end
