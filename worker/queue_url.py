@@ -3,6 +3,7 @@
 Does not cover who connects (:mod:`worker.connections`, Celery).
 """
 
+import re
 import ssl
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ _TLS = "rediss://"
 _TLS_OPTIONS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs"}
 """What redis-py and Celery's transport both understand, in the same way."""
 _TLS_FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
+_DATABASE = re.compile(r"(/[0-9]*)?")
 _CHECKS = ("none", "optional", "required")
 
 
@@ -33,6 +35,7 @@ def checked_url(url: str) -> str:
             "in a password write # as %23, / as %2F, ? as %3F, @ as %40, % as %25"
         )
     options = dict(parse_qsl(urlsplit(url).query))
+    _check_database(url, options)
     _check_options(url, options)
     if not url.startswith(_TLS) or "ssl_cert_reqs" in options:
         return url
@@ -47,6 +50,13 @@ def tls_options(url: str) -> dict[str, Any] | None:
     options: dict[str, Any] = dict(parse_qsl(urlsplit(url).query))
     checks = options.pop("ssl_cert_reqs")
     return {**options, "ssl_cert_reqs": ssl.VerifyMode[f"CERT_{checks.upper()}"]}
+
+
+def _check_database(url: str, options: dict[str, str]) -> None:
+    """Check that every library reads the same database: redis-py takes 0 for what it does not understand."""
+    path = "/" if url.startswith("redis+socket://") else urlsplit(url).path
+    if not _DATABASE.fullmatch(path) or options.keys() & {"db", "virtual_host"}:
+        raise ValueError("the database is a number behind the port: redis://HOST:6379/0")
 
 
 def _check_options(url: str, options: dict[str, str]) -> None:

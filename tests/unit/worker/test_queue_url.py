@@ -14,6 +14,8 @@ CA = f"ssl_ca_certs={__file__}"
     ("url", "checked"),
     [
         ("redis://nas:6379/0", "redis://nas:6379/0"),
+        ("redis://nas", "redis://nas"),
+        ("redis://nas:6379/", "redis://nas:6379/"),
         ("redis+socket:///run/r.sock", "redis+socket:///run/r.sock"),
         ("rediss://u:p@nas:6379/0", "rediss://u:p@nas:6379/0?ssl_cert_reqs=required"),
         (f"rediss://nas/0?{CA}", f"rediss://nas/0?{CA}&ssl_cert_reqs=required"),
@@ -32,6 +34,10 @@ def test_tls_checks_certificates_unless_it_is_told_not_to(url: str, checked: str
     [
         ("amqp://nas", "redis://, rediss:// or"),
         ("redis://nas:port/0", "the port is no number"),
+        ("redis://nas:6379/main", "the database is a number"),
+        ("redis://nas:6379/0/1", "the database is a number"),
+        ("redis://nas:6379/?db=1", "the database is a number"),
+        ("redis+socket:///run/r.sock?virtual_host=1", "the database is a number"),
         ("redis://nas/0?ssl_ca_certs=/ca.crt", "for rediss:// URLs"),
         ("rediss://nas/0?ssl_ca_cert=/ca.crt", "ssl_ca_cert: options of TLS are ssl_ca_certs"),
         ("rediss://nas/0?ssl_ca_certs=/no/ca.crt", "ssl_ca_certs: /no/ca.crt is not a file"),
