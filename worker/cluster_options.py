@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tasks.store import Store
 from worker.client import Client
+from worker.local_project import PROJECT_ID
 from worker.settings import Settings, WrongSettingError
 
 BrokerOption = Annotated[
@@ -43,12 +45,16 @@ def cluster(broker: str | None, store: Path | None) -> Client:
 def store_of_cluster(project: str, store: Path | None) -> Path | None:
     """Return the store whose project is meant; None where it is a folder of its own.
 
-    With ``--store`` it is a project of that store. Without, a folder is a
-    folder, and any other plain name a project of the store in the environment.
+    With ``--store`` it is a project of that store. Without, a folder is a folder, and any other plain name a
+    project of the store in the environment; so is that of a folder of photos, submitted under its own name.
     """
     if store is not None:
         return store
-    if Path(project).exists() or Path(project).name != project:
+    folder = Path(project)
+    if folder.name != project or (folder.exists() and Store(folder).project(PROJECT_ID).exists()):
         return None
     settings = Settings.checked()
-    return settings.store if "store" in settings.model_fields_set else None
+    if "store" not in settings.model_fields_set:
+        return None
+    is_meant = not folder.exists() or project in Store(settings.store).project_ids()
+    return settings.store if is_meant else None
