@@ -11,15 +11,14 @@ from tasks.index_memberships import is_indexed
 from tasks.inputs import read_photo_record
 from tasks.pair_jobs import matches_key, pair_of_item, project_verification_key
 from tasks.pairs import pairs_key
-from tasks.reconstruction import model_key
 from tasks.store import Project, Store
-from tasks.tracks import tracks_key
 
 
 def has_result(store: Store, project: Project, stage: str, item: str) -> bool:
-    """Tell whether the result of an item is there; of a stage without results, or an unknown one, none is.
+    """Tell whether the result of an item is there; of an unknown stage none is.
 
-    Costs a few looks into the store, for tracks and models one per image of the project.
+    Nor is that of a whole project (its tracks, its model) told: whoever asks is a node's main
+    process, and their names take 42 us for each pair, which is most of a minute for a million.
 
     Raises:
         StoreError: the store cannot be read, or what the result's name depends on is lost.
@@ -64,14 +63,6 @@ def _is_verified(store: Store, project: Project, item: str) -> bool:
     return store.has(project_verification_key(project, *pair_of_item(item)))
 
 
-def _has_tracks(store: Store, project: Project, _item: str) -> bool:
-    return store.has(tracks_key(store, project))
-
-
-def _has_model(store: Store, project: Project, _item: str) -> bool:
-    return store.folder(model_key(store, project)) is not None
-
-
 _LOOKS: Mapping[str, Callable[[Store, Project, str], bool]] = {
     "import": is_imported,
     "features": has_all_of_photo,
@@ -79,6 +70,4 @@ _LOOKS: Mapping[str, Callable[[Store, Project, str], bool]] = {
     "pairs": _has_pairs,
     "match": _has_matches,
     "verify": _is_verified,
-    "tracks": _has_tracks,
-    "model": _has_model,
 }
