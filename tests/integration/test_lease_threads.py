@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,6 +15,7 @@ from tests.integration.conftest import DEADLINE_SECONDS, wait_until
 from tests.integration.scripted_node import ScriptedNode, leased_node, message, now_ms, put, spliced, waiting
 from tests.redis_proxy import redis_proxy
 from worker import keys
+from worker.caretaker import Caretaker
 from worker.connections import plain_client
 from worker.lease import Lease
 from worker.machine import Place, take_place
@@ -125,6 +126,51 @@ def test_the_servers_time_is_known_without_asking(
     assert before_ms <= known_ms <= now_ms(server)
 
 
+def test_a_renewal_that_finds_the_lease_ended_takes_it_again(
+    server: "redis.Redis", broker_url: str, keep: Kept
+) -> None:
+    """Nobody has to claim first: what runs is another's by now, but the node is there."""
+    lease = Lease(url_of(broker_url), "one", 60.0, lambda: {"name": "one"})
+    keep(lease)
+    server.zrem(keys.LEASES, lease.incarnation)
+    lease._renew_or_complain(server)
+
+    assert server.zscore(keys.LEASES, lease.incarnation) is not None
+
+
+def test_whoever_takes_the_lease_again_has_it_renewed_again(broker_url: str, keep: Kept) -> None:
+    """Though the thread that did so has ended."""
+    lease = Lease(url_of(broker_url), "one", 60.0, lambda: {"name": "one"})
+    ended = lease._thread = Thread()
+    keep(lease)
+
+    assert lease._thread.is_alive()
+    assert lease._thread is not ended
+
+
+def test_a_renewal_comes_when_the_next_parked_message_is_due(
+    server: "redis.Redis", broker_url: str, keep: Kept
+) -> None:
+    """And just after that, for it is the renewal that puts it back."""
+    lease = Lease(url_of(broker_url), "one", 60.0, lambda: {"name": "one"})
+    keep(lease)
+    server.zadd(keys.DELAYED, {"noop\0{}": now_ms(server) + 2000})
+
+    assert 0 < lease._renew_or_complain(server) <= 2.002
+
+
+def test_the_entry_of_a_node_ends_with_its_lease(server: "redis.Redis") -> None:
+    """Also where it is written once and never prolonged; nothing is written once the node leaves."""
+    caretaker = Caretaker("one", 60_000, lambda: {"name": "one"}, None)
+    caretaker.tell(server)
+    left_ms = int(server.pttl(keys.node("one")))
+    caretaker.stop(server)
+    caretaker.tell(server)
+
+    assert 0 < left_ms <= 60_000
+    assert server.exists(keys.node("one")) == 0
+
+
 @pytest.mark.parametrize(("lease_seconds", "pause_seconds"), [(11.7, 3.9), (12.3, 4.0), (600.0, 4.0)])
 def test_ended_leases_are_looked_for_every_few_seconds(
     server: "redis.Redis", broker_url: str, keep: Kept, lease_seconds: float, pause_seconds: float
@@ -141,9 +187,24 @@ def test_a_name_is_taken_however_short_its_owners_lease_is(
 ) -> None:
     """Less than half of ours is always left of it, and it lives."""
     keep(Lease(url_of(broker_url), "one", 1.0, lambda: {"name": "one"}))
-
+    refused = Lease(url_of(broker_url), "one", 600.0, lambda: {"name": "one"})
     with pytest.raises(NameTakenError):
-        Lease(url_of(broker_url), "one", 600.0, lambda: {"name": "one"}).ensure(server)
+        refused.ensure(server)
+    refused.release(server)
+
+    assert server.exists(keys.node("one")) == 1
+
+
+def test_the_leases_of_other_names_are_nobodys_namesakes(
+    server: "redis.Redis", broker_url: str, keep: Kept
+) -> None:
+    """They are renewed while a dead node's is outwaited."""
+    keep(Lease(url_of(broker_url), "one-2", 0.6, lambda: {"name": "one-2"}))
+    server.zadd(keys.LEASES, {"one|dead": now_ms(server) + 1000})
+    lease = Lease(url_of(broker_url), "one", 60.0, lambda: {"name": "one"})
+    keep(lease)
+
+    assert server.zscore(keys.LEASES, lease.incarnation) is not None
 
 
 def test_of_two_that_outwait_a_dead_node_of_their_name_one_is_refused(
@@ -206,7 +267,7 @@ def lease_of(place: Place) -> Lease:
 
 
 def test_a_worker_takes_over_from_the_one_that_was_killed_in_its_place(
-    server: "redis.Redis", machine: Machine, keep: Kept
+    server: "redis.Redis", machine: Machine, keep: Kept, tmp_path: Path
 ) -> None:
     """Its messages are next in line at once, with a lost node counted, and nobody takes it for a namesake."""
     killed = machine.worker_with_two_jobs("one")
@@ -218,6 +279,7 @@ def test_a_worker_takes_over_from_the_one_that_was_killed_in_its_place(
     assert waiting(server) == [spliced(message(number), lost=1, lost_on="one") for number in (1, 2)]
     assert server.zrange(keys.LEASES, 0, -1) == [lease.incarnation.encode()]
     assert lease.given_back == 2
+    assert list((tmp_path / "machine").iterdir()) == [place.path]
     os.close(place.descriptor)
 
 

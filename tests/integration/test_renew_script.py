@@ -100,6 +100,16 @@ def test_after_an_outage_every_lease_gets_one_more(server: "redis.Redis") -> Non
     assert server.hlen(second.inflight) == 1
 
 
+def test_a_renewal_notes_when_it_was(server: "redis.Redis") -> None:
+    """Else no outage could be told from a dead node."""
+    node = leased_node(server)
+    server.delete(keys.TICK)
+    before_ms = now_ms(server)
+    node.renew()
+
+    assert before_ms <= int(server.get(keys.TICK) or 0) <= now_ms(server)
+
+
 def test_a_pause_of_less_than_half_a_lease_is_no_outage(server: "redis.Redis") -> None:
     """Some other node has renewed in the meantime: who did not is dead."""
     first, second = leased_node(server, "first"), leased_node(server, "second")
