@@ -2,6 +2,7 @@
 
 import select
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from celery.exceptions import WorkerShutdown
 from celery.signals import worker_shutting_down
 
 from tasks.store.probe import StoreFault
+from worker.claim import LeaseLostError
 from worker.consumer import PullStep
 from worker.node import Node
 from worker.puller import Puller
@@ -254,3 +256,18 @@ def test_without_its_store_a_node_takes_nothing(tmp_path: Path, monkeypatch: pyt
     puller._store.close()
 
     assert (taken, told) == (["once"], "the store: the disk is full; free space")
+
+
+def test_a_claim_that_finds_the_lease_ended_takes_it_and_looks_again(
+    puller: Puller, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would tell the node that there is work: what waits has not changed."""
+    taken: list[Any] = []
+    monkeypatch.setattr(puller.lease, "ensure", taken.append)
+    was_awake = hub.is_awake
+    with ExitStack() as stack:
+        stack.enter_context(puller._lease_kept())
+        raise LeaseLostError
+
+    assert len(taken) == 1
+    assert (was_awake, hub.is_awake) == (False, True)
