@@ -2,7 +2,6 @@
 
 import select
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -265,9 +264,12 @@ def test_a_claim_that_finds_the_lease_ended_takes_it_and_looks_again(
     taken: list[Any] = []
     monkeypatch.setattr(puller.lease, "ensure", taken.append)
     was_awake = hub.is_awake
-    with ExitStack() as stack:
-        stack.enter_context(puller._lease_kept())
+
+    def find_it_ended() -> None:
         raise LeaseLostError
+
+    with puller._lease_kept():
+        find_it_ended()
 
     assert len(taken) == 1
     assert (was_awake, hub.is_awake) == (False, True)
