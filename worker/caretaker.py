@@ -8,6 +8,7 @@ may hang). Does not renew anything (:mod:`worker.lease`).
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import redis
@@ -75,12 +76,9 @@ class Caretaker:
         Raises:
             redis.RedisError: Redis cannot be reached.
         """
-        entry = dict(self._describe())
+        entry = self._describe()
         if not self._is_ending:  # It may have taken until now, when the entry is gone already.
-            with client.pipeline() as both:
-                both.hset(self._node_key, mapping=entry)
-                both.pexpire(self._node_key, self._lease_ms)
-                both.execute()
+            run(client, Script.REGISTER, [self._node_key], self._lease_ms, *chain(*entry.items()))
 
     def bury(self, client: redis.Redis) -> None:
         """Give back what dead workers of this machine hold; each counts as a lost node.

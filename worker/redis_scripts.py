@@ -29,6 +29,7 @@ class Script(StrEnum):
     DRAIN_END = "drain_end"
     FORGET_DEAD = "forget_dead"
     PEEK = "peek"
+    REGISTER = "register"
     RELEASE = "release"
     RENEW = "renew"
     RETRY_DEAD = "retry_dead"
@@ -43,6 +44,7 @@ GOES_ON_WHEN_FULL = frozenset(
         Script.CANCEL_PROJECT,
         Script.DRAIN,
         Script.FORGET_DEAD,
+        Script.REGISTER,
         Script.RELEASE,
         Script.RENEW,
         Script.SETTLE,
