@@ -98,6 +98,7 @@ class Client:
         check_nodes(nodes, self.store, sources, link=link)
         wanted = Wanted(sources=sources, parameters=parameters or ProjectParameters(), link=link)
         check_matcher(nodes, wanted.parameters)
+        self._queue.check_room()
         project = make_project(self.store, wanted, name=name, default_name=name_for(photos))
         self._end_cancelling(project.id)
         project.clear_failures()
@@ -197,6 +198,7 @@ class Client:
         if name not in self.store.project_ids():
             return self._retry_job(name)
         project = self.project(name)
+        self._queue.check_room()
         self._end_cancelling(name)
         project.clear_failures()
         self._queue.forget_dead(name)
@@ -215,6 +217,7 @@ class Client:
             self._put_back(dead)
             return None
         project = self.project(dead.place.project)
+        self._queue.check_room()
         self._end_cancelling(project.id)
         project.clear_failure(dead.place.stage, dead.place.item)
         self._queue.forget_dead(project.id, dead.place.stage, dead.place.item)

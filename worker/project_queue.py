@@ -81,6 +81,15 @@ class ProjectQueue:
             )
         return bool(started)
 
+    def check_room(self) -> None:
+        """Check that the queue takes something new, before anything is changed for what it would refuse.
+
+        Raises:
+            QueueError: its memory is full.
+        """
+        with queue_errors():  # Whatever may take memory is refused; XX: this takes none, and changes nothing.
+            self._redis.zadd(keys.LEASES, {"": 0}, xx=True)
+
     def state(self, project_id: str) -> ProjectState:
         """Read a project's live state."""
         with queue_errors():

@@ -43,7 +43,8 @@ def cure_of(error: BaseException) -> str:
 
 def cause_of(error: BaseException) -> str:
     """Return what has happened, in the words of whoever noticed it, without a full stop."""
-    return str(error).rstrip(".") or type(error).__name__
+    told, _, _ = str(error).partition(" script: ")  # Where in a script of ours is nobody's business.
+    return told.rstrip(".") or type(error).__name__
 
 
 def is_refusal(error: BaseException) -> bool:

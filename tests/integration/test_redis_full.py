@@ -1,5 +1,6 @@
 """A server whose memory is full refuses what is new, and nothing that must go on; all of it or nothing."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,18 @@ from typing import Any
 import pytest
 import redis
 
+from tasks.errors import Failure, Reason
+from tasks.parameters import ProjectParameters
+from tasks.store import Store
 from tests.integration.conftest import Cluster, wait_until
 from tests.integration.scripted_node import LIST, ScriptedNode, job, leased_node, message, numbers, put
 from worker import keys
+from worker.caretaker import Caretaker
+from worker.client import Client
 from worker.project_queue import ProjectQueue, QueueError
 from worker.redis_scripts import Script, run
+
+FAILURE = Failure(name="a", reason=Reason.UNREADABLE, cause="broken", cure="mend it")
 
 
 def fill(server: "redis.Redis") -> None:
@@ -149,6 +157,39 @@ def test_a_project_is_not_started_and_nothing_of_it_is_changed(
 
     assert everything(server) == before
     queue.close()
+
+
+def test_the_registry_is_told_what_a_node_does(server: "redis.Redis") -> None:
+    """A node that works must not look as it did before the memory was full."""
+    told = {"name": "one", "waits_for": "nothing"}
+    caretaker = Caretaker("one", 60_000, lambda: told, None)
+    caretaker.tell(server)
+    fill(server)
+    told["waits_for"] = "memory" * 1000
+    caretaker.tell(server)
+
+    assert server.hget(keys.node("one"), "waits_for") == told["waits_for"].encode()
+    assert 0 < server.pttl(keys.node("one")) <= 60_000
+
+
+@pytest.mark.parametrize("name", ["farm", "job-1"])
+def test_what_cannot_be_started_again_keeps_its_failures(
+    server: "redis.Redis", broker_url: str, tmp_path: Path, name: str
+) -> None:
+    """Neither their records nor their reports are dropped for a retry that is refused."""
+    project = Store(tmp_path).project("farm")
+    project.create(ProjectParameters(), [])
+    project.record_failure("match", "a", FAILURE)
+    report = {"kind": "matcher.run", "job_id": "job-1", "project": "farm", "stage": "match", "item": "a"}
+    server.lpush(keys.DEAD, json.dumps({"serial": 1, "at_ms": 1, "attempts": 3, **report}))
+    before = everything(server)
+    fill(server)
+
+    with Client(broker_url, tmp_path) as client, pytest.raises(QueueError, match="'maxmemory'; its memory"):
+        client.retry(name)
+
+    assert project.failures() == [("match", "a", FAILURE)]
+    assert everything(server) == before
 
 
 def test_a_worker_empties_a_full_queue_and_takes_more_when_there_is_room(cluster: Cluster) -> None:
