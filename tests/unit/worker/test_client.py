@@ -26,6 +26,9 @@ class FakeQueue:
         self.reports: list[DeadJob] = []
         self.is_put_back = PutBack.WAITS_AGAIN
 
+    def check_room(self) -> None:
+        """Have room."""
+
     def state(self, _project: str) -> ProjectState:
         """Return the project's state."""
         return ProjectState(state=self._state)
