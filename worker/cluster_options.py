@@ -3,11 +3,13 @@
 Does not cover what they do with them.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tasks.errors import StoreError
 from tasks.store import Store
 from worker.client import Client
 from worker.local_project import PROJECT_ID
@@ -56,5 +58,12 @@ def store_of_cluster(project: str, store: Path | None) -> Path | None:
     settings = Settings.checked()
     if "store" not in settings.model_fields_set:
         return None
-    is_meant = not folder.exists() or project in Store(settings.store).project_ids()
+    is_meant = not folder.exists() or _holds(settings.store, project)
     return settings.store if is_meant else None
+
+
+def _holds(store: Path, project: str) -> bool:
+    """Tell whether a store holds a project; one that is not there holds none, and a folder stays a folder."""
+    with suppress(StoreError):
+        return project in Store(store).project_ids()
+    return False
