@@ -21,11 +21,19 @@ def started() -> MemoryMeter:
     return meter
 
 
+def taken(size_bytes: int) -> mmap.mmap:
+    """Return pages that the process did not have before: the heap may hold what other tests have freed."""
+    pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for offset in range(0, size_bytes, mmap.PAGESIZE):
+        pages[offset] = 1
+    return pages
+
+
 @pytest.mark.parametrize("allocated_bytes", [8 * MIB, 64 * MIB])
 def test_the_peak_is_what_was_allocated_though_it_was_freed_again(allocated_bytes: int) -> None:
     """Within a MiB of the interpreter's own needs."""
     meter = started()
-    bytearray(b"x") * allocated_bytes
+    taken(allocated_bytes).close()
 
     assert allocated_bytes <= meter.peak_bytes() + MIB
     assert meter.peak_bytes() <= allocated_bytes + 2 * MIB
@@ -36,9 +44,7 @@ def test_a_batch_starts_by_telling_all_that_is_resident() -> None:
     told: list[int] = []
     meter = MemoryMeter(told.append)
     meter.start()
-    with mmap.mmap(-1, 16 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as kept:
-        for offset in range(0, 16 * MIB, mmap.PAGESIZE):
-            kept[offset] = 1
+    with taken(16 * MIB):
         meter.peak_bytes()
         meter.start()
 
@@ -65,10 +71,10 @@ def test_a_new_batch_does_not_inherit_the_peak_of_the_last() -> None:
 def test_a_child_that_keeps_more_than_the_limit_is_retired() -> None:
     """Just below and just above 32 MiB."""
     meter = started()
-    kept = bytearray(b"x") * (RETAINED_LIMIT_BYTES - 4 * MIB)
+    kept = taken(RETAINED_LIMIT_BYTES - 4 * MIB)
     meter.trim()
     is_kept_on = not meter.retains_too_much()
-    more = bytearray(b"x") * (8 * MIB)
+    more = taken(8 * MIB)
     meter.trim()
 
     assert is_kept_on
@@ -91,7 +97,7 @@ def test_what_was_loaded_on_purpose_is_not_held_against_the_child() -> None:
 def test_what_was_kept_counts_without_trimming_as_well() -> None:
     """The reading of the peak is enough: a slow leak never has a peak of its own."""
     meter = started()
-    kept = bytearray(b"x") * (RETAINED_LIMIT_BYTES + 4 * MIB)
+    kept = taken(RETAINED_LIMIT_BYTES + 4 * MIB)
     meter.peak_bytes()
 
     assert meter.retains_too_much()
