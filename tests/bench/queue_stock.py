@@ -19,4 +19,4 @@ app.conf.update(
     task_acks_late=True,
     task_default_queue=QUEUE,
 )
-app.task(name=QUEUE)(do_nothing)
+app.task(name=QUEUE, shared=False)(do_nothing)

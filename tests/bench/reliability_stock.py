@@ -35,5 +35,5 @@ app.conf.update(
 )
 app.conf.update(json.loads(os.environ.get(SETTINGS, "{}")))
 for _name in ("bench.one", "bench.four"):
-    app.task(name=_name)(work)
+    app.task(name=_name, shared=False)(work)
 drop_some_events()

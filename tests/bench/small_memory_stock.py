@@ -21,7 +21,7 @@ _CALLBACK = next(kind.run for kind in KINDS if kind.name == QUEUE)
 _UNBOUND = Grant(batch=1, cpu_threads=1, memory_bytes=2**64 - 1, io_slots=1)
 """Nobody has reserved anything."""
 
-app = Celery("stock")
+app = Celery("stock", set_as_current=False)
 app.conf.update(
     broker_url=os.environ.get("BENCH_BROKER_URL", "memory://"),
     result_backend=os.environ.get("BENCH_BROKER_URL", "cache+memory://"),
@@ -33,7 +33,7 @@ app.conf.update(
 )
 
 
-@app.task(name=QUEUE)
+@app.task(name=QUEUE, shared=False)  # Or it were a task of every app of the process.
 def extract(**arguments: Any) -> None:
     """Find the features of one photo and publish them.
 

@@ -167,6 +167,19 @@ class Cluster:
             )
         return int(replies[host]["governor"]["counters"][name]) if replies else -1
 
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """Send the only worker a remote command, once it listens to them; return its answer.
+
+        It has its lease, and claims, before that: what is broadcast in between reaches nobody.
+        """
+        with self.stock as client:
+            wait_until(partial(client.control.ping, timeout=1.0, limit=1), "the worker listens")
+            replies: Any = client.control.broadcast(
+                command, arguments=arguments, reply=True, timeout=30, limit=1
+            )
+        [answer] = replies[0].values()
+        return dict(answer)
+
     def inflight(self) -> int:
         """Return how many messages are claimed and not settled."""
         return sum(int(self.server.hlen(key)) for key in self.server.scan_iter(keys.INFLIGHT_PREFIX + "*"))

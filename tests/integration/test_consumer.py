@@ -253,13 +253,12 @@ def test_inspect_answers_with_the_state_of_the_governor(cluster: Cluster) -> Non
 def test_a_cancelled_queue_is_left_alone_until_it_is_added_again(cluster: Cluster) -> None:
     """cancel_consumer and add_consumer work as in a stock worker."""
     cluster.start_worker()
-    with cluster.stock as client:
-        client.control.cancel_consumer("noop", reply=True, timeout=5)
-        cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log})
-        cluster.send("noop.batch8", kwargs={"number": 2, "log": cluster.run_log})
-        wait_until(cluster.runs, "the other queue is served")
-        assert [number for number, _, _ in cluster.runs()] == [2]
-        client.control.add_consumer("noop", reply=True, timeout=5)
+    cluster.ask("cancel_consumer", queue="noop")
+    cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log})
+    cluster.send("noop.batch8", kwargs={"number": 2, "log": cluster.run_log})
+    wait_until(cluster.runs, "the other queue is served")
+    assert [number for number, _, _ in cluster.runs()] == [2]
+    cluster.ask("add_consumer", queue="noop")
 
     wait_until(lambda: len(cluster.runs()) == 2, "the queue is served again")
 
@@ -270,8 +269,7 @@ def test_a_revoked_job_that_waits_never_runs(cluster: Cluster) -> None:
     cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log, "sleep_seconds": 3})
     wait_until(cluster.runs, "the first job runs")
     waiting = cluster.send("noop", kwargs={"number": 2, "log": cluster.run_log})
-    with cluster.stock as client:
-        client.control.revoke(waiting, reply=True, timeout=5)
+    cluster.ask("revoke", task_id=waiting)
     reports = wait_until(cluster.dead, "the waiting job is settled as cancelled")
 
     assert reports[0]["reason"] == "cancelled"
@@ -284,8 +282,7 @@ def test_terminating_a_running_job_kills_it_and_spares_the_others(cluster: Clust
     cluster.start_worker(cpus=2)
     running = cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log, "sleep_seconds": 600})
     wait_until(cluster.runs, "the job runs")
-    with cluster.stock as client:
-        client.control.revoke(running, terminate=True, signal="SIGKILL", reply=True, timeout=5)
+    cluster.ask("revoke", task_id=running, terminate=True, signal="SIGKILL")
     cluster.send("noop", kwargs={"number": 2, "log": cluster.run_log})
     wait_until(lambda: len(cluster.runs()) == 2 and not cluster.inflight(), "the next job is settled")
 

@@ -50,7 +50,7 @@ def stock(broker_url: str) -> Iterator[Celery]:
     """Return a stock app that knows the task, and nothing of us."""
     with Celery(broker=broker_url) as app:
         app.conf.task_ignore_result = True
-        app.task(name=KIND)(_do_nothing)
+        app.task(name=KIND, shared=False)(_do_nothing)
         yield app
 
 

@@ -79,8 +79,7 @@ def test_each_report_tells_what_the_job_died_of(cluster: Cluster) -> None:
         wait_until(lambda: settled(cluster, sent), "it is dead")  # noqa: B023 - awaited here
     running = cluster.send("noop", kwargs={"number": 3, "log": cluster.run_log, "sleep_seconds": 600})
     wait_until(cluster.runs, "the job runs")
-    with cluster.stock as client:
-        client.control.revoke(running, terminate=True, signal="SIGKILL")
+    cluster.ask("revoke", task_id=running, terminate=True, signal="SIGKILL")
     wait_until(lambda: settled(cluster, 4), "all are dead")
     reports = cluster.dead()[::-1]
 

@@ -98,12 +98,12 @@ def test_a_claim_whose_reply_is_lost_is_given_back(cluster: Cluster) -> None:
 def test_a_pool_made_smaller_claims_no_more_than_it_runs(cluster: Cluster) -> None:
     """Nothing waits at a node for a child that is not there."""
     cluster.start_worker(cpus=2)
-    with cluster.stock as client:
-        client.control.pool_shrink(1, reply=True, timeout=5)
+    shrunk = cluster.ask("pool_shrink", n=1)
     for number in range(3):
         cluster.send("noop", kwargs={"number": number, "log": cluster.run_log, "sleep_seconds": 600})
     wait_until(cluster.runs, "a job runs")
     time.sleep(0.5)  # Long enough to claim a second one, if it did.
 
+    assert shrunk == {"ok": "pool will shrink"}
     assert cluster.inflight() == 1
     assert cluster.server.llen("noop") == 2

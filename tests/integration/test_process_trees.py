@@ -82,8 +82,7 @@ def test_a_revoked_job_ends_with_all_it_has_started(cluster: Cluster, signum: st
     """Whatever signal it is to end by: one that is not heeded is followed by SIGKILL."""
     start_worker(cluster)
     job = start_sleepers(cluster, "own session")
-    with cluster.stock as client:
-        client.control.revoke(job, terminate=True, signal=signum)
+    cluster.ask("revoke", task_id=job, terminate=True, signal=signum)
     wait_until(is_gone(cluster), "nothing sleeps")
     wait_until(lambda: not cluster.inflight(), "the job is settled")
 

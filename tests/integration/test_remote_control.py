@@ -1,26 +1,14 @@
 """What `celery control` promises is done, and what is not done is refused in a sentence."""
 
-from functools import partial
-from typing import Any
-
 from tests.integration.conftest import Cluster, wait_until
-
-
-def ask(cluster: Cluster, command: str, **arguments: Any) -> dict[str, Any]:
-    """Send a remote command until the one worker has answered; return the answer."""
-    with cluster.stock as client:
-        broadcast = partial(client.control.broadcast, command, arguments=arguments, reply=True, timeout=2)
-        [reply] = wait_until(broadcast, f"{command} is answered")
-    [answer] = reply.values()
-    return dict(answer)
 
 
 def test_the_pool_grows_to_what_was_asked_for_and_shrinks_again(cluster: Cluster) -> None:
     """More children do not start more than the governor lets start."""
     worker = cluster.start_worker(cpus=1)
-    grown = ask(cluster, "pool_grow", n=2)
+    grown = cluster.ask("pool_grow", n=2)
     wait_until(lambda: len(worker.children()) == 3, "there are three children")
-    shrunk = ask(cluster, "pool_shrink", n=2)
+    shrunk = cluster.ask("pool_shrink", n=2)
     wait_until(lambda: len(worker.children()) == 1, "there is one child")
 
     assert (grown, shrunk) == ({"ok": "pool will grow"}, {"ok": "pool will shrink"})
@@ -30,9 +18,9 @@ def test_what_a_governed_worker_does_not_do_is_refused(cluster: Cluster) -> None
     """It would be silence, or a yes that means nothing."""
     cluster.start_worker(cpus=1)
     answers = {
-        "pool_restart": ask(cluster, "pool_restart"),
-        "autoscale": ask(cluster, "autoscale", max=4, min=1),
-        "rate_limit": ask(cluster, "rate_limit", task_name="noop", rate_limit="1/m"),
+        "pool_restart": cluster.ask("pool_restart"),
+        "autoscale": cluster.ask("autoscale", max=4, min=1),
+        "rate_limit": cluster.ask("rate_limit", task_name="noop", rate_limit="1/m"),
     }
 
     for number in (1, 2, 3):

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -106,14 +105,12 @@ def test_a_sender_may_say_how_long_its_job_may_take(cluster: Cluster, settled: C
 def test_celery_control_changes_the_limits_of_a_kind(cluster: Cluster, settled: Callable[[], None]) -> None:
     """From the next batch on."""
     start_worker(cluster, "{}")
-    with cluster.stock as client:
-        change = partial(client.control.time_limit, "hanging", soft=60, hard=1, reply=True, timeout=1)
-        [reply] = wait_until(change, "the worker listens and answers")
+    answer = cluster.ask("time_limit", task_name="hanging", soft=60, hard=1)
     send(cluster, 1, hang="sleep")
     wait_until(cluster.dead, "it is dead")
     settled()
 
-    assert [*reply.values()] == [{"ok": "time limits set successfully"}]
+    assert answer == {"ok": "time limits set successfully"}
     assert starts(cluster) == [1]
 
 
