@@ -109,7 +109,7 @@ class Cluster:
         until_it_is_ready: bool = True,
         **settings: Any,
     ) -> Worker:
-        """Start a governed worker and wait until it holds its lease; ``start`` may be a memory cgroup's."""
+        """Start a governed worker and wait until it is registered; ``start`` may be a memory cgroup's."""
         log_path = self.folder / f"{name}.log"
         celery = [
             "-P",
@@ -145,13 +145,15 @@ class Cluster:
         self.workers.append(worker)
         if not until_it_is_ready:
             return worker
-        wait_until(lambda: self._has_lease(name) or process.poll() is not None, f"{name} has its lease")
+        wait_until(lambda: self._is_registered(name) or process.poll() is not None, f"{name} is registered")
         if process.poll() is not None:
             pytest.fail(f"{name} ended at once:\n{worker.log}")
         return worker
 
-    def _has_lease(self, name: str) -> bool:
-        return any(f"{name}|" in str(lease) for lease in self.server.zrange(keys.LEASES, 0, -1))
+    def _is_registered(self, name: str) -> bool:
+        """Tell whether a node has its lease, and clients see what it says of itself: that comes second."""
+        has_lease = any(f"{name}|" in str(lease) for lease in self.server.zrange(keys.LEASES, 0, -1))
+        return has_lease and bool(self.server.exists(keys.node(name)))
 
     def reserved_bytes(self, name: str) -> int:
         """Return what a node says is reserved on it (as of its last renewal)."""
