@@ -20,6 +20,7 @@ from worker import (
     local_commands,
     node_command,
     project_commands,
+    simulate_command,
     worker_command,
 )
 from worker.command_endings import Interrupted, heed_signals, say
@@ -48,6 +49,7 @@ for command in (
     node_command.node,
     doctor_command.doctor,
     flower_command.flower,
+    simulate_command.simulate,
     local_commands.demo,
 ):
     app.command()(command)

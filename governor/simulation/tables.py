@@ -1,10 +1,11 @@
 """Makes the tables of ``tiepoint simulate``: what a wrong profile costs, and what learning gains.
 
-Every figure is the median of the seeds 1, 2 and 3. Does not cover how they are shown.
+Row by row, for each takes seconds. Does not cover how they are shown.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from statistics import median_low
 
 from governor.planning.learner import Learner, LearnerSettings
@@ -23,10 +24,18 @@ EDGE = {
     "x0.7": (100, 105, 110, 125),
 }
 """Loads in percent of what one slot can do, by profile."""
+EDGE_CELLS = tuple((profile, load) for profile, loads in EDGE.items() for load in loads)
+"""(profile, load) of each row of the table around full load."""
+PLAN_SIZE_CELLS = (("x2", None), *(("x2", minimum) for minimum in (100, 75, 60, 55, 50)), ("right", None))
+"""(profile, smallest factor in percent; None = nothing is learned, the margin is fixed) of each row of the
+table of plan sizes."""
+CARRY_OVER_CELLS = ((1, 11), (2, 12), (3, 13))
+"""Seeds of the first and the second run of each row of the table of what a restart keeps."""
 START_PERCENT = 110
 _FIFO_CAPACITIES = (1, 8)
-_PLAN_SIZE_LOAD, _PLAN_SIZE_SEED = 110, 1
-_PLAN_SIZE_MINIMA = (100, 75, 60, 55, 50)
+OVERLOAD_PERCENT = 110
+"""Of the tables of plan sizes and of restarts."""
+_PLAN_SIZE_SEED = 1
 
 Pair = tuple[int, int]
 """Uncovered permille: the detector's, the worse one of the other two."""
@@ -34,11 +43,12 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeRow:
-    """One profile at one load; FIFO knows no profile."""
+    """One profile at one load; each figure is the median of three seeds."""
 
     profile: str
     load: int
-    fifo: Pair | None
+    fifo: Pair
+    """It knows no profile: the same for each."""
     fixed_110: Pair
     fixed_100: Pair
     learned: Pair
@@ -46,10 +56,21 @@ class EdgeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSizeRow:
-    """How large plans are allowed to be, and what comes of it."""
+    """How large plans are allowed to be, and what comes of it; one seed."""
 
-    setting: str
+    profile: str
+    min_factor_percent: int | None
+    """None: nothing is learned."""
     figures: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarryOverRow:
+    """A second run whose learner goes on where the first one's ended, and what the right profile gives."""
+
+    seeds: tuple[int, int]
+    carried: Pair
+    right: Pair
 
 
 def profiles(permille: int) -> ProfileSet:
@@ -64,55 +85,57 @@ def fixed_planner(permille: int, margin_percent: int) -> Planner:
     return Planner(profiles(permille), margin_percent=margin_percent)
 
 
-def learning_planner(permille: int, *, min_factor_percent: int = 50) -> Planner:
-    """Return a planner that learns one."""
+def learning_planner(
+    permille: int, *, margin_percent: int = START_PERCENT, min_factor_percent: int = 50
+) -> Planner:
+    """Return a planner that learns one, beginning with the margin."""
     learner = Learner(
-        settings=LearnerSettings(start_percent=START_PERCENT, min_factor_percent=min_factor_percent)
+        settings=LearnerSettings(start_percent=margin_percent, min_factor_percent=min_factor_percent)
     )
-    return Planner(profiles(permille), margin_percent=START_PERCENT, learner=learner)
+    return Planner(profiles(permille), margin_percent=margin_percent, learner=learner)
 
 
-def edge_table(cells: Sequence[tuple[str, int]] | None = None) -> list[EdgeRow]:
-    """Return the table around full load; ``cells`` = (profile, load) picks rows."""
-    picked = cells or [(profile, load) for profile, loads in EDGE.items() for load in loads]
-    return [_edge_row(profile, load) for profile, load in picked]
-
-
-def plan_size_table() -> list[PlanSizeRow]:
-    """Return what larger and smaller plans cost, with a profile of twice the truth at 110 % load."""
-    twice, right = PROFILES["x2"], PROFILES["right"]
-    rows = [("fixed 110 %, x2", fixed_planner(twice, START_PERCENT))]
-    rows += [
-        (f"min_factor {minimum}, x2", learning_planner(twice, min_factor_percent=minimum))
-        for minimum in _PLAN_SIZE_MINIMA
-    ]
-    rows.append(("fixed 110 %, right", fixed_planner(right, START_PERCENT)))
-    return [PlanSizeRow(setting=setting, figures=_run(planner)) for setting, planner in rows]
-
-
-def carried_over(permille: int, load: int, seeds: tuple[int, int]) -> Pair:
-    """Return a second run's figures whose learner goes on where the first one's ended."""
-    planner = learning_planner(permille)
-    first, second = seeds
-    PlannedSimulation(load, first, planner).run()
-    again = Planner(profiles(permille), margin_percent=START_PERCENT, learner=planner.learner)
-    return _pair(PlannedSimulation(load, second, again).run())
-
-
-def _run(planner: Planner) -> Figures:
-    return PlannedSimulation(_PLAN_SIZE_LOAD, _PLAN_SIZE_SEED, planner).run()
-
-
-def _edge_row(profile: str, load: int) -> EdgeRow:
+def edge_row(profile: str, load: int) -> EdgeRow:
+    """Return one row of the table around full load."""
     permille = PROFILES[profile]
     return EdgeRow(
         profile=profile,
         load=load,
-        fifo=_medians(lambda seed: _best_fifo(load, seed)) if profile == "right" else None,
+        fifo=_fifo(load),
         fixed_110=_planned(load, lambda: fixed_planner(permille, 110)),
         fixed_100=_planned(load, lambda: fixed_planner(permille, 100)),
         learned=_planned(load, lambda: learning_planner(permille)),
     )
+
+
+def plan_size_row(profile: str, min_factor_percent: int | None) -> PlanSizeRow:
+    """Return what plans of one size cost at 110 % load."""
+    permille = PROFILES[profile]
+    if min_factor_percent is None:
+        planner = fixed_planner(permille, START_PERCENT)
+    else:
+        planner = learning_planner(permille, min_factor_percent=min_factor_percent)
+    figures = PlannedSimulation(OVERLOAD_PERCENT, _PLAN_SIZE_SEED, planner).run()
+    return PlanSizeRow(profile=profile, min_factor_percent=min_factor_percent, figures=figures)
+
+
+def carry_over_row(first_seed: int, second_seed: int) -> CarryOverRow:
+    """Return what a restart keeps, with a profile of twice the truth at 110 % load."""
+    permille = PROFILES["x2"]
+    planner = learning_planner(permille)
+    PlannedSimulation(OVERLOAD_PERCENT, first_seed, planner).run()
+    again = Planner(profiles(permille), margin_percent=START_PERCENT, learner=planner.learner)
+    right = learning_planner(PROFILES["right"])
+    return CarryOverRow(
+        seeds=(first_seed, second_seed),
+        carried=_pair(PlannedSimulation(OVERLOAD_PERCENT, second_seed, again).run()),
+        right=_pair(PlannedSimulation(OVERLOAD_PERCENT, second_seed, right).run()),
+    )
+
+
+@cache
+def _fifo(load: int) -> Pair:
+    return _medians(lambda seed: _best_fifo(load, seed))
 
 
 def _planned(load: int, make: Callable[[], Planner]) -> Pair:

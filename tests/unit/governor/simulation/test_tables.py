@@ -7,12 +7,18 @@ import pytest
 
 from governor.simulation.scenario import DURATION_NS, SOURCES, frames
 from governor.simulation.simulator import FifoSimulation, PlannedSimulation
-from governor.simulation.tables import EdgeRow, carried_over, edge_table, fixed_planner, learning_planner
+from governor.simulation.tables import (
+    EdgeRow,
+    carry_over_row,
+    edge_row,
+    learning_planner,
+    plan_size_row,
+)
 
 
 def test_at_full_load_with_a_right_profile_all_settings_agree_without_a_veto() -> None:
     """Median of three seeds."""
-    row = edge_table([("right", 100)])[0]
+    row = edge_row("right", 100)
 
     assert row == EdgeRow(
         profile="right", load=100, fifo=(52, 333), fixed_110=(61, 361), fixed_100=(61, 361), learned=(61, 361)
@@ -22,10 +28,10 @@ def test_at_full_load_with_a_right_profile_all_settings_agree_without_a_veto() -
 
 def test_a_profile_of_twice_the_truth_starves_the_others_until_it_is_learned() -> None:
     """At 110 % load; a fixed margin never finds out."""
-    row = edge_table([("x2", 110)])[0]
+    row = edge_row("x2", 110)
 
     assert row == EdgeRow(
-        profile="x2", load=110, fifo=None, fixed_110=(0, 1000), fixed_100=(0, 1000), learned=(77, 770)
+        profile="x2", load=110, fifo=(222, 522), fixed_110=(0, 1000), fixed_100=(0, 1000), learned=(77, 770)
     )
 
 
@@ -36,11 +42,10 @@ def test_a_second_run_behaves_as_with_the_right_profile(
     seeds: tuple[int, int], pair: tuple[int, int]
 ) -> None:
     """What persistence buys: within 25 permille of the right profile's."""
-    right = PlannedSimulation(110, seeds[1], learning_planner(1000)).run()
-    carried = carried_over(2000, 110, seeds)
+    row = carry_over_row(*seeds)
 
-    assert carried == pair
-    assert abs(carried[0] - right.detector_permille) <= 25
+    assert row.carried == pair
+    assert abs(row.carried[0] - row.right[0]) <= 25
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_the_smaller_plans_may_become_the_fewer_are_vetoed(
     minimum: int, vetoes: int, dispatched: int, uncovered: tuple[int, int]
 ) -> None:
     """Two rows of the trade-off, to the last veto."""
-    figures = PlannedSimulation(110, 1, learning_planner(2000, min_factor_percent=minimum)).run()
+    figures = plan_size_row("x2", minimum).figures
 
     assert (figures.vetoes, figures.dispatched) == (vetoes, dispatched)
     assert (figures.detector_permille, figures.worst_high_permille) == uncovered
@@ -59,7 +64,7 @@ def test_the_smaller_plans_may_become_the_fewer_are_vetoed(
 
 def test_a_fixed_margin_is_exact_to_the_last_veto() -> None:
     """With the right profile."""
-    figures = PlannedSimulation(110, 1, fixed_planner(1000, 110)).run()
+    figures = plan_size_row("right", None).figures
 
     assert (figures.vetoes, figures.dispatched) == (10, 2_046)
     assert (figures.detector_permille, figures.worst_high_permille) == (303, 357)
