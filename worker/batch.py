@@ -64,13 +64,18 @@ class BatchRunner:
             self._warm_up(kind)
             on_warm()
         self._meter.start()
-        recorded_items = self._run_items(kind, request, emit)
+        recorded = self._run_items(kind, request, emit)
         peak_bytes = self._meter.peak_bytes()
         if peak_bytes or self._meter.retains_too_much():
             self._meter.trim()
         # What a job has started holds memory that nothing is reserved for any more.
         retire = self._meter.retains_too_much() or self._was_interrupted or has_children()
-        return BatchReport(peak_bytes=peak_bytes, recorded_items=recorded_items, retire=retire)
+        return BatchReport(
+            peak_bytes=peak_bytes,
+            recorded_items=sum(recorded),
+            retire=retire,
+            worked_items=sum(units > 0 for units in recorded),
+        )
 
     def _warm_up(self, kind: Kind) -> None:
         """Load what the kind needs once, so that the baseline includes it."""
@@ -79,7 +84,8 @@ class BatchRunner:
         self._meter.grow_baseline(before_bytes)
         self._warm.add(kind.name)
 
-    def _run_items(self, kind: Kind, request: BatchRequest, emit: Emit) -> int:
+    def _run_items(self, kind: Kind, request: BatchRequest, emit: Emit) -> list[int]:
+        """Return how many units the kind's history counts of each item that is done."""
         valid: list[int] = []
         payloads: list[Payload] = []
         for index, raw in enumerate(request.payloads):
@@ -89,14 +95,14 @@ class BatchRunner:
             else:
                 valid.append(index)
                 payloads.append(payload)
-        return self._call(kind, request, valid, payloads, emit) if valid else 0
+        return self._call(kind, request, valid, payloads, emit) if valid else []
 
     def _call(
         self, kind: Kind, request: BatchRequest, valid: list[int], payloads: list[Payload], emit: Emit
-    ) -> int:
+    ) -> list[int]:
         """Call the callback once; whatever it, or publishing an outcome, raises costs the item it was at."""
         unfinished = deque(valid)
-        recorded_items = 0
+        recorded: list[int] = []
         cause: Exception = RuntimeError("it ended without an outcome for this item")
         try:
             self._store.check()
@@ -109,7 +115,8 @@ class BatchRunner:
                 # Published first: an outcome that cannot be is the fault of its own item.
                 self._publish(request, unfinished[0], outcome, emit)
                 unfinished.popleft()
-                recorded_items += outcome.recorded_items if isinstance(outcome, Done) else 0
+                if isinstance(outcome, Done):
+                    recorded.append(outcome.recorded_items)
         except Exception as error:  # the task boundary: a bug costs one item, not the node
             cause = error
             if not isinstance(cause, StoreError) and not is_allocation_failure(error):
@@ -118,7 +125,7 @@ class BatchRunner:
             self._end_at_the_limit(request, list(unfinished)[: kind.window(request.grant)], emit)
         elif unfinished:
             self._blame(request, unfinished[0], cause, emit)
-        return recorded_items
+        return recorded
 
     def _end_at_the_limit(self, request: BatchRequest, at_work: list[int], emit: Emit) -> None:
         """Fail the item that took too long; where it is one of several, each is tried alone."""

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from worker import (
+    calibrate_command,
     cluster_commands,
     dead_command,
     doctor_command,
@@ -53,6 +54,7 @@ for command in (
     local_commands.demo,
 ):
     app.command()(command)
+app.command("calibrate")(calibrate_command.calibrate_command)
 
 
 @app.callback(invoke_without_command=True)

@@ -189,4 +189,6 @@ class PullStep(bootsteps.StartStopStep):
             "live_nodes": self._puller.lease.live_nodes,
             "counters": self._puller.counters(),
         }
+        if self._node.planning is not None:
+            details["planning"] = self._node.planning.describe()
         return report(self._node.governor, described["waits_for"], details)

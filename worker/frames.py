@@ -78,6 +78,8 @@ class BatchReport:
     """Sum over the outcomes; 0 for a batch that found everything done."""
     retire: bool
     """The child keeps memory or processes, or was interrupted: the reservation ends when it is gone."""
+    worked_items: int = 0
+    """Items that are done and were not before."""
 
 
 def _fields_of(value: Place | Grant) -> dict[str, Any]:

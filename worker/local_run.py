@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,8 @@ class LocalOptions:
     cpus: int | None = None
     memory_bytes: int | None = None
     profile: ProfileName = "interactive"
+    durations: Path | None = None
+    """File that is told how long each batch took; None = none is."""
 
 
 def run_locally(store: Store, project: Project, options: LocalOptions, watch: Watch) -> ProjectState:
@@ -62,24 +64,51 @@ def run_locally(store: Store, project: Project, options: LocalOptions, watch: Wa
         ServerError: no server could be started.
         WrongSettingError: a setting makes no sense, or another worker has the machine.
     """
+    folders = {Path(source.path).parent for source in project.sources}
+    (state,) = run_in_turn(store, [project], options, watch, folders=folders, log_path=_log_of(project))
+    return state
+
+
+def run_in_turn(
+    store: Store,
+    projects: Iterable[Project],
+    options: LocalOptions,
+    watch: Watch,
+    *,
+    folders: set[Path],
+    log_path: Path,
+) -> list[ProjectState]:
+    """Run projects of one store by one worker, each when the one before has ended; returns their last states.
+
+    Each is asked for when it is its turn. ``folders`` hold their photos, besides the store.
+
+    Raises: as :func:`run_locally`.
+    """
     check_machine(options)
     with embedded_server() as server:
-        settings = _settings(server.broker_url, store, project, options)
+        settings = _settings(server.broker_url, store, folders, options)
         client, patience = ProjectQueue(settings.redis_url), StorePatience()
+        ended: list[str] = []
         try:
-            with _worker(settings, project.path / "worker.log") as worker:
-                client.start(project.id, until=options.until)
-                for state in _states_to_the_end(client, project):
-                    waits_for = client.waits_for(settings.name)
-                    watch(state, waits_for)
-                    _check_store(patience, state, waits_for, store)
-                    _check_processes(server, worker, store)
+            with _worker(settings, log_path) as worker:
+                for project in projects:
+                    client.start(project.id, until=options.until)
+                    for state in _states_to_the_end(client, project.id, log_path):
+                        waits_for = client.waits_for(settings.name)
+                        watch(state, waits_for)
+                        _check_store(patience, state, waits_for, store)
+                        _check_processes(server, worker, store)
+                    ended.append(project.id)
             # The worker has ended: what it measured last is there now.
-            return client.state(project.id)
+            return [client.state(project_id) for project_id in ended]
         except QueueError as error:
             raise RunError(_lost_server(server, store, error)) from error
         finally:
             client.close()
+
+
+def _log_of(project: Project) -> Path:
+    return project.path / "worker.log"
 
 
 def _lost_server(server: EmbeddedServer, store: Store, error: QueueError) -> str:
@@ -103,12 +132,13 @@ def check_machine(options: LocalOptions) -> None:
     check_room(settings)
 
 
-def _settings(broker_url: str, store: Store, project: Project, options: LocalOptions) -> Settings:
+def _settings(broker_url: str, store: Store, folders: set[Path], options: LocalOptions) -> Settings:
     return _part_of_machine(
         options,
         broker_url=broker_url,
         store=store.root.resolve(),
-        import_roots=_import_roots({Path(source.path).parent for source in project.sources}),
+        import_roots=_import_roots(folders),
+        durations=options.durations,
     )
 
 
@@ -203,15 +233,15 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _states_to_the_end(client: ProjectQueue, project: Project) -> Iterator[ProjectState]:
+def _states_to_the_end(client: ProjectQueue, project_id: str, log_path: Path) -> Iterator[ProjectState]:
     while True:
-        state = client.state(project.id)
+        state = client.state(project_id)
         yield state
         if state.state == "done":
             return
         if state.failure is not None:
             cause, cure = state.failure.cause.rstrip("."), state.failure.cure
-            raise RunError(f"planning failed: {cause}. {cure} (log: {project.path / 'worker.log'})")
+            raise RunError(f"planning failed: {cause}. {cure} (log: {log_path})")
         time.sleep(_POLL_SECONDS)
 
 

@@ -25,6 +25,7 @@ from worker.gpu_backend import GpuBackend, find_backend
 from worker.held_memory import HeldMemory
 from worker.logs import get_logger
 from worker.machine import Place
+from worker.planning import NodePlanning
 from worker.promises import Promises, SharingGovernor
 from worker.settings import Settings, WrongSettingError
 
@@ -61,6 +62,7 @@ class Node:
         self.held_memory = HeldMemory(_PROC_ROOT)
         self._promises = None if place is None else Promises(place, self._unused_bytes)
         self.governor = self._make_governor()
+        self.planning = NodePlanning.of(settings.planning)
         self._snapshot: Snapshot | None = None
         _report(self._gpu)
 

@@ -20,6 +20,7 @@ from tasks.store import Store
 from worker.claim import LeaseLostError
 from worker.connections import TrackedClient, plain_client
 from worker.doorbell import Doorbell
+from worker.duration_log import DurationLog
 from worker.intake import Intake, IntakeParts
 from worker.lease import Lease
 from worker.live_nodes import describe_folders
@@ -90,6 +91,8 @@ class Puller:
                     settler=self.settler,
                     record_failure=self._reception.record_failure,
                     on_over=self._running.discard,
+                    planning=node.planning,
+                    durations=None if settings.durations is None else DurationLog(settings.durations),
                     sight=sight,
                     node=settings.name,
                     store=self._store,

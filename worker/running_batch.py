@@ -10,13 +10,16 @@ from itertools import count, islice
 from typing import Any
 
 from governor.ledger import Reservation
+from governor.planning.planner import Plan
 from tasks.kind import Kind, TimeLimit
 from worker import time_limits
 from worker.claimed_item import ClaimedItem
 from worker.deaths import Death, Ending
+from worker.duration_log import BatchDuration, DurationLog
 from worker.frames import BatchReport, BatchRequest
 from worker.item_endings import ItemEndings, ItemServices
 from worker.logs import get_logger
+from worker.planning import NodePlanning
 
 log = get_logger(__name__)
 
@@ -30,6 +33,10 @@ class BatchServices(ItemServices):
     """What every batch of a node needs."""
 
     on_over: Callable[["RunningBatch"], None]
+    planning: NodePlanning | None = None
+    """None = durations are not planned."""
+    durations: DurationLog | None = None
+    """None = nobody writes down how long batches take."""
 
 
 class RunningBatch:
@@ -60,8 +67,27 @@ class RunningBatch:
         self._endings = ItemEndings(kind, reservation.grant, services)
         self._open: dict[int, ClaimedItem] = dict(enumerate(items))
         self._project = next((item.place.project for item in items if item.place), None)
+        self._is_first_attempt = not any(item.attempts or item.lost for item in items)
+        self._variant = "gpu" if kind.needs_opencl else "cpu"
+        is_noted = services.planning is not None or services.durations is not None
+        self._others = services.governor.availability().active_reservations - 1 if is_noted else 0
+        self._plan = self._make_plan()
         self._dispatched_ns = time.monotonic_ns()
         self._has_outcome = self._is_over = False
+
+    def _make_plan(self) -> Plan | None:
+        """Plan the batch as it is now: beside what else runs here."""
+        planning = self._services.planning
+        if planning is None:
+            return None
+        return planning.plan(
+            self._kind.name, items=len(self.request.payloads), others=self._others, variant=self._variant
+        )
+
+    @property
+    def projected_end_ns(self) -> int | None:
+        """Return when it is planned to have ended, by CLOCK_MONOTONIC; None where no plan is known."""
+        return None if self._plan is None else self._dispatched_ns + self._plan.conservative_ns
 
     def open_tags(self) -> set[str]:
         """Return the tags of the messages that are not settled yet."""
@@ -97,6 +123,7 @@ class RunningBatch:
                 # A batch that comes to nothing would come back for ever.
                 self._endings.suspect(item, _NO_RESULT)
         self._record(report)
+        self._teach(report)
         if not report.retire:
             self._release()
 
@@ -161,6 +188,27 @@ class RunningBatch:
                     "peak_bytes": report.peak_bytes,
                     "ratio_permille": -(-report.peak_bytes * 1000 // max(grant.memory_bytes, 1)),
                 }
+            )
+
+    def _teach(self, report: BatchReport) -> None:
+        """Let a batch teach all of whose items were done, at the first attempt, by work.
+
+        Not what failed, came back, was there already, or ran beside something that was.
+        """
+        items, duration_ns = len(self.request.payloads), time.monotonic_ns() - self._dispatched_ns
+        if report.worked_items < items or not self._is_first_attempt:
+            return
+        if self._services.planning is not None and self._plan is not None:
+            self._services.planning.complete(self._plan, duration_ns)
+        if self._services.durations is not None:
+            self._services.durations.note(
+                BatchDuration(
+                    kind=self._kind.name,
+                    variant=self._variant,
+                    items=items,
+                    others=self._others,
+                    duration_ns=duration_ns,
+                )
             )
 
     def _record_overuse(self, peak_bytes: int, *, finished: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from worker.planning_settings import PlanningSettings
 from worker.queue_url import checked_url
 
 PREFIX = "TIEPOINT_"
@@ -55,6 +56,11 @@ class CheckedSettings(BaseSettings):
             variable = PREFIX + str(first["loc"][0]).upper()
             wrong = first["msg"].removeprefix("Value error, ")
             given = repr(first["input"])
+            if variable == f"{PREFIX}PLANNING":
+                # Nested as in a file: say the whole path, and of a table only what is wrong with it.
+                path = ".".join(map(str, first["loc"]))
+                told = wrong if isinstance(first["input"], dict) else f"{path}: {given}: {wrong}"
+                raise WrongSettingError(told) from error
             if variable == f"{PREFIX}BROKER_URL":
                 given = _PASSWORD.sub(r"\1...@", given)
             raise WrongSettingError(f"{variable}: {given}: {wrong}") from error
@@ -88,6 +94,10 @@ class Settings(CheckedSettings):
     """Modules whose ``KINDS`` join the catalogue (the public hook for own kinds)."""
     time_limits: dict[str, tuple[float, float]] = Field(default={})
     """Soft and hard seconds that one item of a kind may be at work; a kind that is not named has its own."""
+    planning: PlanningSettings | None = None
+    """How durations are planned; None = they are not."""
+    durations: Path | None = None
+    """File that is told how long each batch of real work took, for ``calibrate``; None = none is."""
     lock_folder: Path | None = None
     """Where the workers of this machine find each other; None is what :mod:`worker.machine` says."""
 

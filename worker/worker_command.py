@@ -13,6 +13,8 @@ import typer
 from worker.command_endings import plain_errors
 from worker.command_options import CpusOption, MemoryOption, Profile, read_bytes
 from worker.node import check_partition
+from worker.planning_settings import PlanningFileError, read_planning_file
+from worker.profile_file import ProfileFileError, read_profiles
 from worker.queue_at_start import check_entry
 from worker.settings import PREFIX, Settings, WrongSettingError
 
@@ -31,6 +33,9 @@ def worker(
         Profile | None, typer.Option(help="interactive leaves room for you, dedicated does not.")
     ] = None,
     import_root: Annotated[list[Path] | None, typer.Option(help="Folder that photos may come from.")] = None,
+    planning: Annotated[
+        Path | None, typer.Option(help="TOML file with [planning]: how durations are planned.")
+    ] = None,
 ) -> None:
     """Run one governed worker on this machine until it is told to stop.
 
@@ -46,13 +51,32 @@ def worker(
         "import_roots": tuple(import_root) if import_root else None,
     }
     with plain_errors():
+        options["planning"] = None if planning is None else _read_planning(planning)
         settings = Settings.checked(**{key: value for key, value in options.items() if value is not None})
         settings = settings.model_copy(update={"store": settings.store.resolve()})
         check_partition(settings)
         _check_folders(settings.store, *settings.import_roots)
+        _check_profiles(settings)
         check_entry(settings)
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "INFO"]
     os.execvpe(command[0], command, settings.child_environment())  # noqa: S606 - our own command
+
+
+def _read_planning(path: Path) -> dict[str, Any]:
+    try:
+        return read_planning_file(path)
+    except PlanningFileError as error:
+        raise WrongSettingError(f"--planning: {error}") from error
+
+
+def _check_profiles(settings: Settings) -> None:
+    """Refuse profiles that cannot be used before the worker starts."""
+    if settings.planning is None:
+        return
+    try:
+        read_profiles(settings.planning.profiles)
+    except ProfileFileError as error:
+        raise WrongSettingError(f"planning.profiles: {error}") from error
 
 
 def _check_folders(*folders: Path) -> None:

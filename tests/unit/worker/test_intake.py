@@ -131,7 +131,9 @@ def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB, nodes: int = 
         free_memory_bytes=lambda: governor.availability().available.memory_bytes,
     )
     pool = FakePool(children)
-    services = SimpleNamespace(governor=governor, settler=None, sight=None, store=None, on_over=None)
+    services = SimpleNamespace(
+        governor=governor, settler=None, sight=None, store=None, on_over=None, planning=None, durations=None
+    )
     misfits = FakeMisfits()
     parts: Any = SimpleNamespace(
         node=node,

@@ -49,20 +49,21 @@ def test_the_worker_may_read_the_folders_that_hold_the_photos(
     tmp_path: Path, paths: tuple[str, ...], roots: list[str]
 ) -> None:
     """And nothing beside or above them."""
-    store, project = a_project(tmp_path, *paths)
+    folders = {Path(path).parent for path in paths}
+    settings = _settings(BROKER_URL, Store(tmp_path), folders, LocalOptions())
 
-    assert _settings(BROKER_URL, store, project, LocalOptions()).import_roots == tuple(map(Path, roots))
+    assert settings.import_roots == tuple(map(Path, roots))
 
 
 def test_a_project_without_photos_opens_no_folder(tmp_path: Path) -> None:
     """There is no common path of nothing."""
-    assert _settings(BROKER_URL, *a_project(tmp_path), LocalOptions()).import_roots == ()
+    assert _settings(BROKER_URL, Store(tmp_path), set(), LocalOptions()).import_roots == ()
 
 
 def test_the_options_reach_the_worker(tmp_path: Path) -> None:
     """And it knows that no bigger node will come."""
     options = LocalOptions(cpus=2, memory_bytes=2**30, profile="dedicated")
-    settings = _settings(BROKER_URL, *a_project(tmp_path, "/photos/a.jpg"), options)
+    settings = _settings(BROKER_URL, Store(tmp_path), {Path("/photos")}, options)
 
     assert (settings.cpus, settings.memory_bytes, settings.profile) == (2, 2**30, "dedicated")
     assert settings.single_node
@@ -142,10 +143,10 @@ class FailedPlan:
 
 def test_a_failed_plan_is_told_in_a_sentence_with_its_cure(tmp_path: Path) -> None:
     """And where the details are."""
-    _, project = a_project(tmp_path, "/photos/a.jpg")
+    log_path = tmp_path / "worker.log"
 
     with pytest.raises(RunError, match=r"planning failed: The disk is full\. Free some space\. \(log: .*\)"):
-        list(_states_to_the_end(FailedPlan(), project))  # type: ignore[arg-type]
+        list(_states_to_the_end(FailedPlan(), "main", log_path))  # type: ignore[arg-type]
 
 
 def test_a_store_that_is_away_for_too_long_ends_the_run_with_cause_and_cure(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from governor.governor import Governor
 from governor.ledger import Reservation, ReservationState
 from governor.model import Estimate
+from governor.planning.profile import CellKey, Durations, ProfileSet
 from tasks.errors import Failure, Reason
 from tasks.store.probe import StoreFault
 from tests.unit.governor.builders import Machine, a_governor
@@ -18,6 +19,8 @@ from tests.unit.worker.builders import KIND, FakeRequest, a_kind, an_item
 from worker.claimed_item import ClaimedItem
 from worker.deaths import Death, Ending
 from worker.frames import BatchReport
+from worker.planning import NodePlanning
+from worker.planning_settings import MarginLearning, PlanningSettings
 from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
 from worker.store_health import StoreAwayError, StoreHealth, StoreSenses
@@ -72,7 +75,9 @@ class Scene:
         return cast("FakeRequest", self.items[index].request)
 
 
-def a_scene(items: list[ClaimedItem] | None = None, *, window: int = 1) -> Scene:
+def a_scene(
+    items: list[ClaimedItem] | None = None, *, window: int = 1, planning: NodePlanning | None = None
+) -> Scene:
     """Build a batch of three items (or these) whose callback works on ``window`` at a time."""
     items = items or [an_item("a"), an_item("b"), an_item("c")]
     machine = Machine()
@@ -97,6 +102,7 @@ def a_scene(items: list[ClaimedItem] | None = None, *, window: int = 1) -> Scene
         store=store,
         on_over=over.append,
         node="pc1",
+        planning=planning,
     )
     batch = RunningBatch(items, kind, reservation, services)
     built = Scene(batch, items, governor, reservation, settler, store, recorded, over)
@@ -576,3 +582,72 @@ def test_only_a_result_shows_that_the_store_is_well_again(outcome: dict[str, Any
     scene.batch.on_outcome(0, outcome)
 
     assert scene.store.next_wait_seconds() == wait_seconds
+
+
+def a_planning() -> NodePlanning:
+    """Return planning that knows the kind, in batches of four or less."""
+    durations = Durations(p50_ns=10**9, p95_ns=10**9, p99_ns=10**9)
+    profiles = ProfileSet(cells={CellKey(kind=KIND, batch_class=4): durations})
+    return NodePlanning(PlanningSettings(margin_learning=MarginLearning()), profiles)
+
+
+def end(scene: Scene, *, actions: tuple[str, ...] = ("done",) * 3, worked_items: int = 3) -> None:
+    """Settle the items in turn, and report that so many were done by work."""
+    for index, action in enumerate(actions):
+        scene.batch.on_outcome(index, {"action": action, "cause": "x"})
+    scene.batch.on_report(replace(REPORT, worked_items=worked_items))
+
+
+def test_a_batch_of_real_work_teaches() -> None:
+    """Its plan is that of its dispatch: three items, nothing beside it."""
+    planning = a_planning()
+    scene = a_scene(planning=planning)
+    end_ns = scene.batch.projected_end_ns
+    end(scene)
+
+    assert planning.describe()["kinds"] == {KIND: {"factor_percent": 110, "observations": 1, "overruns": 0}}
+    assert end_ns is not None
+
+
+@pytest.mark.parametrize("worked_items", [0, 2])
+def test_what_was_there_already_teaches_nothing(worked_items: int) -> None:
+    """One such item of three is enough."""
+    planning = a_planning()
+    end(a_scene(planning=planning), worked_items=worked_items)
+
+    assert planning.observations == 0
+
+
+def test_a_batch_with_a_failure_teaches_nothing() -> None:
+    """The child counts what was done; what was not is no work."""
+    planning = a_planning()
+    end(a_scene(planning=planning), actions=("done", "transient", "done"), worked_items=2)
+
+    assert planning.observations == 0
+
+
+@pytest.mark.parametrize("history", [{"attempts": 1}, {"lost": 1}])
+def test_a_further_attempt_teaches_nothing(history: dict[str, int]) -> None:
+    """It runs alone, or with more memory."""
+    planning = a_planning()
+    item = an_item("a")
+    for name, count in history.items():
+        setattr(item, name, count)
+    end(a_scene([item], planning=planning), actions=("done",), worked_items=1)
+
+    assert planning.observations == 0
+
+
+def test_a_batch_whose_child_died_teaches_nothing() -> None:
+    """How long it took says nothing of the work."""
+    planning = a_planning()
+    scene = a_scene(planning=planning)
+    scene.batch.on_outcome(0, {"action": "done"})
+    scene.batch.on_child_gone(KILLED, on_request=False)
+
+    assert planning.observations == 0
+
+
+def test_without_planning_no_end_is_projected(scene: Scene) -> None:
+    """Off is absent."""
+    assert scene.batch.projected_end_ns is None

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from worker.settings import PREFIX, Settings, WrongSettingError, name_of_host
 
 EVERYTHING: dict[str, Any] = {
+    "planning": {"margin_percent": 120, "margin_learning": {}, "profiles": "/store/it's here.json"},
+    "durations": Path("/store/a b"),
     "broker_url": "redis+socket:///tmp/a%20folder/redis.sock",
     "store": Path("/data/my store"),
     "import_roots": (Path("/photos"), Path('/other "photos", 2')),

@@ -1,0 +1,58 @@
+"""A real worker plans its batches and learns from those that were real work."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Cluster, wait_until
+
+CELL = {"kind": "noop", "batch_class": 64, "occupancy": 0, "samples": 100}
+DURATIONS = {"p50_ns": 1, "p95_ns": 1, "p99_ns": 1}
+"""No batch takes a nanosecond: each overruns its plan."""
+
+
+def planning_of(cluster: Cluster) -> dict[str, Any] | None:
+    """Ask the worker what it has learned."""
+    stats = cluster.ask("stats")
+    planning: dict[str, Any] | None = stats["governor"].get("planning")
+    return planning
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> Path:
+    """Return a file of profiles that are far too short."""
+    path = tmp_path / "profiles.json"
+    path.write_text(json.dumps({"schema": 1, "conditions": {}, "cells": [{**CELL, **DURATIONS}]}))
+    return path
+
+
+def test_a_worker_learns_from_real_work_alone(cluster: Cluster, profiles: Path) -> None:
+    """Twenty jobs one after the other, and one that fails."""
+    told = json.dumps({"margin_learning": {}, "profiles": str(profiles)})
+    cluster.start_worker(cpus=1, planning=told, durations=cluster.folder / "durations")
+    for number in range(20):
+        cluster.send("noop", kwargs={"number": number, "log": cluster.run_log})
+    cluster.send("noop", kwargs={"number": 99, "fail": True, "log": cluster.run_log})
+    wait_until(lambda: len(cluster.runs()) == 21 and not cluster.inflight(), "all are settled")
+    planning = planning_of(cluster)
+
+    assert planning is not None
+    learned = planning["kinds"]["noop"]
+    assert 1 <= learned["observations"] <= 20
+    # From 16 on the plan is at least the observed median.
+    assert min(16, learned["observations"]) <= learned["overruns"]
+    assert learned["factor_percent"] > 110
+    written = [json.loads(line) for line in (cluster.folder / "durations").read_text().splitlines()]
+    assert len(written) == learned["observations"]
+    assert sum(batch["items"] for batch in written) <= 20
+
+
+def test_a_worker_that_was_not_asked_to_plans_nothing(cluster: Cluster) -> None:
+    """Off is absent."""
+    cluster.start_worker(cpus=1)
+    cluster.send("noop", kwargs={"number": 1, "log": cluster.run_log})
+    wait_until(lambda: cluster.runs() and not cluster.inflight(), "it is settled")
+
+    assert planning_of(cluster) is None

@@ -1,0 +1,119 @@
+"""Measures how long batches take on this machine: the same rendered flight, worked on again and again.
+
+Each round has photos of its own (the same pixels, other files), so that
+everything is worked on anew. One governed worker does it all as it would any
+project, so the batches that are measured are those that occur here. Does not
+cover what is made of the durations (:mod:`worker.calibration`).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from tasks.demo_scene import PHOTOS_FOLDER, render_scene
+from tasks.opencv_build import opencv_build
+from tasks.parameters import ProjectParameters
+from tasks.photo_folder import find_photos
+from tasks.store import Project, Store
+from worker.calibration import Measured, profiles_of
+from worker.duration_log import read_durations
+from worker.local_run import LocalOptions, check_machine, run_in_turn
+
+_COMMENT = b"\xff\xfe"
+"""JPEG's marker of a comment; it follows the two bytes that every file begins with."""
+
+OnRound = Callable[[Measured, float], None]
+"""Is told after each round what is measured, and for how many seconds that has taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """When enough is measured."""
+
+    seconds: float
+    """No round begins later than this after the first."""
+    rounds: int | None = None
+    """So many at most, besides the first, which loads libraries and is not counted."""
+
+
+def calibrate(folder: Path, options: LocalOptions, wanted: Wanted, on_round: OnRound) -> Measured:
+    """Measure until the time is over; ``folder`` is empty, and holds store, photos and log.
+
+    Raises:
+        RunError: a round could not be finished.
+        WrongSettingError: another worker has the machine.
+    """
+    check_machine(options)
+    render_scene(folder)
+    store = Store(folder / "store")
+    store.create()
+    log_path, photos = folder / "durations", folder / PHOTOS_FOLDER
+    measuring = _Measuring(store=store, photos=photos, durations=log_path, wanted=wanted, on_round=on_round)
+    run_in_turn(
+        store,
+        measuring.rounds(),
+        replace(options, durations=log_path),
+        lambda *_: None,
+        folders=set(),
+        log_path=folder / "worker.log",
+    )
+    return measuring.measured()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Measuring:
+    """The rounds, and what they have brought so far."""
+
+    store: Store
+    photos: Path
+    durations: Path
+    wanted: Wanted
+    on_round: OnRound
+    _lines_of_the_first: int = 0
+    """Durations of the round that is not counted."""
+
+    def rounds(self) -> Iterator[Project]:
+        """Yield a project for each round, as long as there is time."""
+        yield self._round(0)
+        self._lines_of_the_first = sum(1 for _ in read_durations(self.durations))
+        begun, number = time.monotonic(), 0
+        while True:
+            seconds = time.monotonic() - begun
+            if number:
+                self.on_round(self.measured(), seconds)
+            number += 1
+            is_last = self.wanted.rounds is not None and number > self.wanted.rounds
+            if is_last or seconds >= self.wanted.seconds:
+                return
+            yield self._round(number)
+
+    def _round(self, number: int) -> Project:
+        folder = self.store.root / "calibration" / f"round-{number}"
+        folder.mkdir(parents=True)
+        for photo in sorted(self.photos.iterdir()):
+            (folder / photo.name).write_bytes(with_comment(photo.read_bytes(), f"round {number}"))
+        project = self.store.project(f"round-{number}")
+        project.create(ProjectParameters(), find_photos(folder))
+        return project
+
+    def measured(self) -> Measured:
+        """Return what is measured so far."""
+        batches = list(read_durations(self.durations))[self._lines_of_the_first :]
+        return profiles_of(batches, conditions())
+
+
+def with_comment(jpeg: bytes, text: str) -> bytes:
+    """Return a JPEG file of the same picture that is another file: with a comment in front."""
+    told = text.encode("ascii")
+    return jpeg[:2] + _COMMENT + (len(told) + 2).to_bytes(2, "big") + told + jpeg[2:]
+
+
+def conditions() -> Mapping[str, str]:
+    """Return under what conditions durations are measured here: they are a part of a profile's identity."""
+    return {
+        "tiepoint": version("tiepoint"),
+        "opencv": opencv_build(),
+        "parameters": ProjectParameters().model_dump_json(),
+    }

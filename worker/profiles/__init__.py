@@ -1,0 +1,1 @@
+"""Holds the measured durations that come with this version (``reference.json``)."""
