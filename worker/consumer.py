@@ -189,6 +189,7 @@ class PullStep(bootsteps.StartStopStep):
             "live_nodes": self._puller.lease.live_nodes,
             "counters": self._puller.counters(),
         }
-        if self._node.planning is not None:
-            details["planning"] = self._node.planning.describe()
+        planning = self._puller.describe_planning()
+        if planning is not None:
+            details["planning"] = planning
         return report(self._node.governor, described["waits_for"], details)

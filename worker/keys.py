@@ -29,6 +29,7 @@ LARGE_SINCE_PREFIX = PREFIX + "large-since:"
 """zset per kind: the entries of its large set -> since when they wait, in server milliseconds."""
 DRAIN = PREFIX + "drain"
 """hash: which large entry one node (``holder``, an incarnation) makes room for; ends with its lease."""
+FACTORS_PREFIX = "tiepoint:factors:"
 NODE_PREFIX = PREFIX + "node:"
 """hash per node: budgets, pressure, what it waits for; expires with the lease."""
 PROJECT_PREFIX = PREFIX + "project:"
@@ -84,6 +85,16 @@ def large(kind: str) -> str:
 def large_since(kind: str) -> str:
     """Return the zset of since when a kind's set-aside messages wait."""
     return LARGE_SINCE_PREFIX + kind
+
+
+def factors(node_name: str, fingerprint: str, profile_set: str) -> str:
+    """Return the hash of what a node has learned on some hardware with some profiles."""
+    return f"{FACTORS_PREFIX}{node_name}:{fingerprint}:{profile_set}"
+
+
+def factor_index(node_name: str) -> str:
+    """Return the set of the keys of what a node has learned, on whatever hardware."""
+    return FACTORS_PREFIX + node_name
 
 
 def node(name: str) -> str:

@@ -5,12 +5,13 @@ which batches may teach (:mod:`worker.running_batch`).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from governor.planning.learner import Learner, LearnerSettings
 from governor.planning.planner import Plan, Planner
 from governor.planning.profile import CellKey, ProfileSet
+from worker.factor_verdicts import Judgement, KeptFactors, restore
 from worker.logs import get_logger
 from worker.planning_settings import MarginLearning, PlanningSettings
 from worker.profile_file import read_profiles
@@ -30,6 +31,8 @@ class NodePlanning:
         self._shadow = (
             Planner(profiles, margin_percent=margin_percent) if settings.prediction == "shadow" else None
         )
+        self.on_observation: Callable[[], None] = lambda: None
+        """Called after each batch that has taught."""
         self._observations: Counter[str] = Counter()
         self._overruns: Counter[str] = Counter()
         self._shadow_overruns: Counter[str] = Counter()
@@ -68,6 +71,34 @@ class NodePlanning:
                 self._shadow_overruns[kind] += self._shadow.complete(compared, duration_ns)
         self._overruns[kind] += self._planner.complete(plan, duration_ns)
         self._observations[kind] += 1
+        self.on_observation()
+
+    def identities(self) -> dict[str, str]:
+        """Return what the profile of each kind is known by."""
+        kinds = {key.kind for key in self.profiles.cells} | self.profiles.linear.keys()
+        return {kind: self.profiles.identity(kind) for kind in kinds}
+
+    def restore(self, kept: KeptFactors, judgement: Judgement) -> None:
+        """Go on with what is believed of factors that were learned before."""
+        if self.learner is None:
+            return
+        restore(self.learner, kept, judgement)
+        for kind in judgement.distrusted:
+            self._planner.distrust(kind)
+
+    def kept(
+        self, sequence: int, fingerprint: Mapping[str, str], identities: Mapping[str, str]
+    ) -> KeptFactors:
+        """Return what is learned so far, to be kept."""
+        learner = self.learner or Learner()
+        return KeptFactors(
+            sequence=sequence,
+            device=(learner.device.value, learner.device.count),
+            residuals={kind: (level.value, level.count) for kind, level in learner.residuals.items()},
+            targets_permille={kind: learner.target_permille(kind) for kind in learner.residuals},
+            fingerprint=fingerprint,
+            identities=identities,
+        )
 
     @property
     def observations(self) -> int:

@@ -29,6 +29,8 @@ class MarginLearning(BaseModel):
     max_factor_percent: _Percent = Field(default=1000, ge=100, le=10_000)
     min_observations: int = Field(default=48, ge=1, le=100_000, strict=True)
     """So many batches of real work come before a factor may fall."""
+    persist: bool = Field(default=True, strict=True)
+    """Whether what is learned is kept in Redis, for the node's next start."""
 
 
 class PlanningSettings(BaseModel):

@@ -21,6 +21,8 @@ from worker.claim import LeaseLostError
 from worker.connections import TrackedClient, plain_client
 from worker.doorbell import Doorbell
 from worker.duration_log import DurationLog
+from worker.factor_store import FLUSH_SECONDS, FactorKeeper
+from worker.fingerprint import fingerprint_of
 from worker.intake import Intake, IntakeParts
 from worker.lease import Lease
 from worker.live_nodes import describe_folders
@@ -51,6 +53,18 @@ _SETTLE_WITHIN_SECONDS = 0.005
 """What is finished waits no longer for the next claim to take it along, or for others like it."""
 
 
+def _keeper_of(node: Node, lease: Lease) -> FactorKeeper | None:
+    """Return who keeps what the node learns; None where it learns nothing, or is not to keep it."""
+    planning, settings = node.planning, node.settings
+    if planning is None or planning.settings.margin_learning is None:
+        return None
+    if not planning.settings.margin_learning.persist:
+        return None
+    keeper = FactorKeeper(settings.redis_url, settings.name, fingerprint_of(node), planning, lease)
+    planning.on_observation = keeper.note
+    return keeper
+
+
 class Puller:
     """The node's loop over its queues."""
 
@@ -64,6 +78,7 @@ class Puller:
         self.lease = Lease(
             settings.redis_url, settings.name, settings.lease_seconds, self.describe, node.place
         )
+        self._keeper = _keeper_of(node, self.lease)
         self._bell = Doorbell(self.pull)
         self.settler = Settler(self.lease, on_added=self._settle_soon)
         self._reception = Reception(
@@ -130,6 +145,8 @@ class Puller:
         self._queues = QueueView(self._tracked, self.lease, self.settler)
         self._queues.watch(self._kinds)
         self.lease.ensure(self._client)
+        if self._keeper is not None:
+            self._keeper.restore(self._client)
         self._give_back_strays()
         self._is_pulling = True
 
@@ -141,6 +158,8 @@ class Puller:
         if self._tracked is not None:
             hub.add_reader(self._tracked.fileno(), self._on_invalidation)
         hub.call_repeatedly(_SWEEP_SECONDS, self._sweep)
+        if self._keeper is not None:
+            hub.call_repeatedly(FLUSH_SECONDS, self._keeper.put_down)
         worker_shutting_down.connect(self._on_shutting_down)
         self._bell.ring()
 
@@ -189,6 +208,8 @@ class Puller:
     def shutdown(self) -> None:
         """Settle what is finished and end the lease: what is left goes back at once."""
         self.stop()
+        if self._keeper is not None:
+            self._keeper.close()
         try:
             self.settler.flush(self._client)
             given_back = self.lease.release(self._client)
@@ -204,6 +225,13 @@ class Puller:
         """Return the node's entry in the registry; called by the lease's thread."""
         folders = {**self._folders, "store_id": self._store.store_id} if self._folders else {}
         return {**self._entry.fields(self._store.waits_for() or self._intake.waits_for or ""), **folders}
+
+    def describe_planning(self) -> dict[str, Any] | None:
+        """Return what is planned and learned here, for ``inspect stats``; None where nothing is."""
+        planning = self._node.planning
+        if planning is None:
+            return None
+        return {**planning.describe(), **(self._keeper.describe() if self._keeper else {})}
 
     def counters(self) -> dict[str, int]:
         """Return counts since the start, for ``inspect stats``."""

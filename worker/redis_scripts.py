@@ -28,6 +28,7 @@ class Script(StrEnum):
     DRAIN = "drain"
     DRAIN_END = "drain_end"
     FORGET_DEAD = "forget_dead"
+    KEEP_FACTORS = "keep_factors"
     PEEK = "peek"
     REGISTER = "register"
     RELEASE = "release"

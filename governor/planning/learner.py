@@ -112,6 +112,11 @@ class Learner:
         """Start a kind over whose profile is unmeasured on this node; the device's factor stays."""
         self.residuals[kind] = Level(value=self.settings.unverified_residual)
 
+    def restore_residuals(self, levels: Mapping[str, tuple[int, int]]) -> None:
+        """Go on with residuals (millionths) and counts that were learned before, within the limits."""
+        for kind, (value, count) in levels.items():
+            self.residuals[kind] = Level(value=_clamped(value, MIN_RESIDUAL, MAX_RESIDUAL), count=count)
+
     def _clamped_factor(self, factor: int) -> int:
         return _clamped(factor, self.settings.min_factor, self.settings.max_factor)
 

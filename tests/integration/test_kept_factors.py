@@ -1,0 +1,121 @@
+"""What a node has learned is in Redis soon after, survives it, and is believed where it holds."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.integration.conftest import Cluster, Worker, wait_until
+from tests.integration.scripted_node import ScriptedNode, leased_node
+from tests.integration.test_planning import CELL, DURATIONS, planning_of
+from worker import keys
+from worker.redis_scripts import Script, run
+
+KEY = keys.factors("one", "f", "p")
+
+
+def keep(node: ScriptedNode, sequence: int, text: str = "x") -> int:
+    """Write a state down as a node."""
+    names = [keys.LEASES, KEY, keys.factor_index("one")]
+    told = ["sequence", str(sequence), "text", text]
+    return int(run(node.server, Script.KEEP_FACTORS, names, node.incarnation, sequence, 100, *told))
+
+
+def kept_text(server: "redis.Redis") -> str:
+    """Return what is written down."""
+    text: Any = server.hget(KEY, "text")
+    return str(text.decode())
+
+
+def test_a_node_writes_its_states_in_their_order(server: "redis.Redis") -> None:
+    """Whole, each in the place of the one before; they last, and are listed."""
+    node = leased_node(server)
+    answers = [keep(node, 1, "first"), keep(node, 2, "second")]
+
+    assert answers == [1, 1]
+    assert kept_text(server) == "second"
+    assert 0 < int(server.ttl(KEY)) <= 100
+    assert server.smembers(keys.factor_index("one")) == {KEY.encode()}
+
+
+@pytest.mark.parametrize("sequence", [4, 5])
+def test_a_state_that_is_not_later_is_refused(server: "redis.Redis", sequence: int) -> None:
+    """Of the same sequence, too."""
+    node = leased_node(server)
+    keep(node, 5, "later")
+
+    assert keep(node, sequence, "older") == 0
+    assert kept_text(server) == "later"
+
+
+def test_a_node_whose_lease_has_ended_writes_nothing(server: "redis.Redis") -> None:
+    """A zombie has learned on, and its successor knows better."""
+    node = leased_node(server)
+    keep(node, 1, "alive")
+    node.expire()
+
+    assert keep(node, 9, "zombie") == -1
+    assert kept_text(server) == "alive"
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> Path:
+    """Return profiles of two kinds: far too short for the one."""
+    path = tmp_path / "profiles.json"
+    path.write_text(json.dumps({"schema": 1, "conditions": {}, "cells": [{**CELL, **DURATIONS}]}))
+    return path
+
+
+def learn(cluster: Cluster, worker: Worker, jobs: int) -> dict[str, Any]:
+    """Let a worker work until it has learned from so many batches; return what it says."""
+    for number in range(jobs):
+        cluster.send("noop", kwargs={"number": number, "log": cluster.run_log})
+        wait_until(lambda: not cluster.inflight() and not cluster.server.llen("noop"), "it is settled")
+    assert worker.process.poll() is None
+    planning = planning_of(cluster)
+    assert planning is not None
+    return planning
+
+
+def start(cluster: Cluster, profiles: Path, *, cpus: int = 1) -> Worker:
+    """Start a worker that learns."""
+    told = json.dumps({"margin_learning": {}, "profiles": str(profiles)})
+    return cluster.start_worker(cpus=cpus, planning=told)
+
+
+def test_a_killed_node_goes_on_where_it_was_written_down(cluster: Cluster, profiles: Path) -> None:
+    """Sixteen batches are; SIGKILL leaves no time for more. On other hardware nothing of it holds."""
+    worker = start(cluster, profiles)
+    before = learn(cluster, worker, 16)
+    wait_until(lambda: cluster.server.exists(*_kept(cluster)) if _kept(cluster) else 0, "it is written down")
+    worker.stop(signal.SIGKILL)
+    again = start(cluster, profiles)
+    restored = learn(cluster, again, 1)
+    again.stop(signal.SIGTERM)
+    start(cluster, profiles, cpus=2)
+    fresh = planning_of(cluster)
+
+    assert (before["verdict"], restored["verdict"]) == ("nothing_kept", "restored")
+    assert restored["device_factor_percent"] >= before["device_factor_percent"] > 110
+    assert fresh is not None
+    assert (fresh["verdict"], fresh["device_factor_percent"]) == ("contradicted", 110)
+    assert "was 1 and is 2" in fresh["verdict_reason"]
+
+
+def test_a_node_that_ends_in_peace_writes_the_rest_down(cluster: Cluster, profiles: Path) -> None:
+    """Fewer than sixteen, and sooner than five seconds."""
+    worker = start(cluster, profiles)
+    learn(cluster, worker, 3)
+    worker.stop(signal.SIGTERM)
+    (key,) = _kept(cluster)
+    device_count: Any = cluster.server.hget(key, "device_count")
+
+    assert int(device_count) == 3
+
+
+def _kept(cluster: Cluster) -> list[bytes]:
+    found: Any = cluster.server.smembers(keys.factor_index("one"))
+    return sorted(found)
