@@ -1,4 +1,4 @@
-"""Replaces those of Celery's remote commands that would promise what a governed worker does not do.
+"""Holds remote commands: ``reset_factors``, and those of Celery's that would promise what is not done here.
 
 The others (``revoke``, ``shutdown``, ``pool_grow``, ``add_consumer``, ...) stay Celery's own.
 """
@@ -9,10 +9,12 @@ from typing import Any
 from celery.worker.control import control_command
 
 from worker.logs import get_logger
+from worker.node import node_of
 
 log = get_logger(__name__)
 
 _LONGEST_QUOTE = 200
+RESET_FACTORS = "reset_factors"
 
 
 @control_command(
@@ -43,6 +45,16 @@ def rate_limit(state: Any, task_name: str = "", **_: Any) -> dict[str, str]:  # 
     """Refuse: a job starts when its node has room for it, at no rate."""
     kind = str(task_name)[:_LONGEST_QUOTE]
     return {"error": f"{kind} has no rate: a job starts when its node has room; give the node less by --cpus"}
+
+
+@control_command(name=RESET_FACTORS, args=[("node", str)], signature="<node>")
+def reset_factors(state: Any, node: str = "", **_: Any) -> dict[str, str]:
+    """Let one node forget what it has learned of durations; the others say who they are."""
+    name = node_of(state.app).settings.name
+    if node != name:
+        return {"node": name}
+    state.consumer.puller.reset_factors()
+    return {"node": name, "ok": "factors forgotten"}
 
 
 def _is_limit(seconds: Any) -> bool:

@@ -36,8 +36,11 @@ class NodePlanning:
         self._observations: Counter[str] = Counter()
         self._overruns: Counter[str] = Counter()
         self._shadow_overruns: Counter[str] = Counter()
-        for kind in profiles.linear.keys() - {key.kind for key in profiles.cells}:
-            self._planner.distrust(kind)  # Nobody has measured it.
+        self._distrust_what_nobody_measured()
+
+    def _distrust_what_nobody_measured(self) -> None:
+        for kind in self.profiles.linear.keys() - {key.kind for key in self.profiles.cells}:
+            self._planner.distrust(kind)
 
     @classmethod
     def of(cls, settings: PlanningSettings | None) -> "NodePlanning | None":
@@ -72,6 +75,14 @@ class NodePlanning:
         self._overruns[kind] += self._planner.complete(plan, duration_ns)
         self._observations[kind] += 1
         self.on_observation()
+
+    def forget(self) -> None:
+        """Start over: with the margin, without durations; counts since the start stay."""
+        for kind in self.identities():
+            self._planner.forget(kind)
+        if self.learner is not None:
+            self.learner.forget()
+        self._distrust_what_nobody_measured()
 
     def identities(self) -> dict[str, str]:
         """Return what the profile of each kind is known by."""

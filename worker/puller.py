@@ -233,6 +233,11 @@ class Puller:
             return None
         return {**planning.describe(), **(self._keeper.describe() if self._keeper else {})}
 
+    def reset_factors(self) -> None:
+        """Forget what was learned of durations."""
+        if self._node.planning is not None:
+            self._node.planning.forget()
+
     def counters(self) -> dict[str, int]:
         """Return counts since the start, for ``inspect stats``."""
         return {

@@ -112,6 +112,11 @@ class Learner:
         """Start a kind over whose profile is unmeasured on this node; the device's factor stays."""
         self.residuals[kind] = Level(value=self.settings.unverified_residual)
 
+    def forget(self) -> None:
+        """Start over as a node that has learned nothing."""
+        self.device = Level(value=self.settings.start)
+        self.residuals.clear()
+
     def restore_residuals(self, levels: Mapping[str, tuple[int, int]]) -> None:
         """Go on with residuals (millionths) and counts that were learned before, within the limits."""
         for kind, (value, count) in levels.items():

@@ -86,8 +86,12 @@ class Planner:
 
     def distrust(self, kind: str) -> None:
         """Take a kind's profile for unmeasured on this node: forget its durations and its own factor."""
+        self.forget(kind)
+        if self.learner is not None:
+            self.learner.distrust(kind)
+
+    def forget(self, kind: str) -> None:
+        """Forget the durations that were observed of a kind."""
         for key, cell in self._cells.items():
             if key.kind == kind:
                 cell.clear()
-        if self.learner is not None:
-            self.learner.distrust(kind)

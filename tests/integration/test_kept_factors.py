@@ -11,6 +11,7 @@ import redis
 from tests.integration.conftest import Cluster, Worker, wait_until
 from tests.integration.scripted_node import ScriptedNode, leased_node
 from tests.integration.test_planning import CELL, DURATIONS, planning_of
+from tests.unit.worker.test_cli import invoke
 from worker import keys
 from worker.redis_scripts import Script, run
 
@@ -103,6 +104,43 @@ def test_a_killed_node_goes_on_where_it_was_written_down(cluster: Cluster, profi
     assert fresh is not None
     assert (fresh["verdict"], fresh["device_factor_percent"]) == ("contradicted", 110)
     assert "was 1 and is 2" in fresh["verdict_reason"]
+
+
+def test_factors_are_shown_and_forgotten_alive_or_not(cluster: Cluster, profiles: Path) -> None:
+    """Memory and Redis: a live node that was reset writes nothing of before."""
+    worker = start(cluster, profiles)
+    learn(cluster, worker, 16)
+    wait_until(lambda: told(cluster), "it is written down")
+    before = told(cluster, "show", "one")
+    reset = invoke("factors", "reset", "one", "--broker", cluster.broker_url)
+    learned = planning_of(cluster)
+    gone = told(cluster, "show", "one")
+    learn(cluster, worker, 1)
+    worker.stop(signal.SIGTERM)
+    after = told(cluster, "show", "one")
+    invoke("factors", "reset", "one", "--broker", cluster.broker_url)
+
+    assert before[0]["kinds"]["noop"]["factor_percent"] > before[0]["device_factor_percent"] > 110
+    assert reset.exit_code == 0, reset.stderr
+    assert learned is not None
+    assert (learned["device_factor_percent"], gone) == (110, [])
+    assert after[0]["observations"] == 1
+    assert told(cluster, "show", "one") == []
+
+
+def test_a_node_that_nobody_knows_cannot_start_over(cluster: Cluster) -> None:
+    """In a sentence, exit code 2."""
+    result = invoke("factors", "reset", "nobody", "--broker", cluster.broker_url)
+
+    assert result.exit_code == 2
+    assert "there is no live node nobody" in result.stderr
+
+
+def told(cluster: Cluster, *arguments: str) -> list[dict[str, Any]]:
+    """Return what `tiepoint factors` tells."""
+    result = invoke("factors", *arguments, "--broker", cluster.broker_url, "--json")
+    found: list[dict[str, Any]] = json.loads(result.stdout)["factors"]
+    return found
 
 
 def test_a_node_that_ends_in_peace_writes_the_rest_down(cluster: Cluster, profiles: Path) -> None:
