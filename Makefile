@@ -47,11 +47,14 @@ fmt: venv ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: venv ## measure beside COLMAP alone, stock Celery, and the plain stages; memory (an hour)
+bench: venv ## measure beside COLMAP alone, stock Celery, and the plain stages; memory; planning (an hour)
 	$(BIN)/python -m tests.bench.colmap
 	$(BIN)/python -m tests.bench.queue
 	$(BIN)/python -m tests.bench.stages
 	$(BIN)/python -m tests.bench.memory
+	$(BIN)/python -m tests.bench.planning_tables
+	$(BIN)/python -m tests.bench.planning_cost
+	$(BIN)/python -m tests.bench.planning_mutations
 
 lock: venv ## lock the dependencies of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv

@@ -24,8 +24,10 @@ from worker.local_run import LocalOptions, check_machine, run_in_turn
 _COMMENT = b"\xff\xfe"
 """JPEG's marker of a comment; it follows the two bytes that every file begins with."""
 
-OnRound = Callable[[Measured, float], None]
-"""Is told after each round what is measured, and for how many seconds that has taken."""
+_TOLD_EVERY_SECONDS = 10.0
+
+OnProgress = Callable[[Measured, float], None]
+"""Is told now and then what is measured, and for how many seconds that has taken; never of the first round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Wanted:
     """So many at most, besides the first, which loads libraries and is not counted."""
 
 
-def calibrate(folder: Path, options: LocalOptions, wanted: Wanted, on_round: OnRound) -> Measured:
+def calibrate(folder: Path, options: LocalOptions, wanted: Wanted, on_progress: OnProgress) -> Measured:
     """Measure until the time is over; ``folder`` is empty, and holds store, photos and log.
 
     Raises:
@@ -50,12 +52,14 @@ def calibrate(folder: Path, options: LocalOptions, wanted: Wanted, on_round: OnR
     store = Store(folder / "store")
     store.create()
     log_path, photos = folder / "durations", folder / PHOTOS_FOLDER
-    measuring = _Measuring(store=store, photos=photos, durations=log_path, wanted=wanted, on_round=on_round)
+    measuring = _Measuring(
+        store=store, photos=photos, durations=log_path, wanted=wanted, on_progress=on_progress
+    )
     run_in_turn(
         store,
         measuring.rounds(),
         replace(options, durations=log_path),
-        lambda *_: None,
+        lambda *_: measuring.tell_if_due(),
         folders=set(),
         log_path=folder / "worker.log",
     )
@@ -70,24 +74,36 @@ class _Measuring:
     photos: Path
     durations: Path
     wanted: Wanted
-    on_round: OnRound
+    on_progress: OnProgress
     _lines_of_the_first: int = 0
     """Durations of the round that is not counted."""
+    _begun: float | None = None
+    """When the rounds that count began; None = they have not."""
+    _told: float = 0.0
 
     def rounds(self) -> Iterator[Project]:
         """Yield a project for each round, as long as there is time."""
         yield self._round(0)
         self._lines_of_the_first = sum(1 for _ in read_durations(self.durations))
-        begun, number = time.monotonic(), 0
-        while True:
-            seconds = time.monotonic() - begun
-            if number:
-                self.on_round(self.measured(), seconds)
-            number += 1
-            is_last = self.wanted.rounds is not None and number > self.wanted.rounds
-            if is_last or seconds >= self.wanted.seconds:
-                return
+        self._begun = self._told = time.monotonic()
+        number = 1
+        while not self._is_enough(number, time.monotonic() - self._begun):
             yield self._round(number)
+            self._tell(time.monotonic() - self._begun)
+            number += 1
+
+    def _is_enough(self, number: int, seconds: float) -> bool:
+        is_last = self.wanted.rounds is not None and number > self.wanted.rounds
+        return is_last or (number > 1 and seconds >= self.wanted.seconds)
+
+    def tell_if_due(self) -> None:
+        """Tell what is measured within a round: who is interrupted then has that, too."""
+        if self._begun is not None and time.monotonic() - self._told >= _TOLD_EVERY_SECONDS:
+            self._tell(time.monotonic() - self._begun)
+
+    def _tell(self, seconds: float) -> None:
+        self._told = time.monotonic()
+        self.on_progress(self.measured(), seconds)
 
     def _round(self, number: int) -> Project:
         folder = self.store.root / "calibration" / f"round-{number}"

@@ -19,7 +19,7 @@ from rich.table import Table
 from governor.planning.profile import MIN_SAMPLES, CellKey
 from worker.calibrate import Wanted, calibrate
 from worker.calibration import Measured
-from worker.command_endings import errors, interruptible, plain_errors, say
+from worker.command_endings import Interrupted, errors, interruptible, plain_errors, say
 from worker.command_options import CpusOption, JsonOption, MemoryOption, read_bytes
 from worker.local_run import LocalOptions
 from worker.profile_file import ProfileFileError, write_profiles
@@ -40,7 +40,7 @@ def calibrate_command(
 ) -> None:
     """Measure how long batches take on this machine, for plans; nothing else should run meanwhile."""
     options = LocalOptions(cpus=cpus, memory_bytes=read_bytes(memory), profile="dedicated")
-    with plain_errors(), interruptible(f"what was measured is in {out}; calibrate again for more"):
+    with plain_errors(), interruptible(f"nothing was measured yet; {out} is as it was"):
         _check_folder(out)
         measured = _measure(out, options, Wanted(seconds=minutes * 60))
     if as_json:
@@ -63,12 +63,21 @@ def _measure(out: Path, options: LocalOptions, wanted: Wanted) -> Measured:
     ):
         row = progress.add_task("getting warm", total=wanted.seconds)
 
+        is_written = False
+
         def note(measured: Measured, seconds: float) -> None:
+            nonlocal is_written
             _write(out, measured)
+            is_written = True
             found = len(measured.profiles.cells)
             progress.update(row, description=f"{found} cells measured", completed=seconds)
 
-        measured = calibrate(Path(folder), options, wanted, note)
+        try:
+            measured = calibrate(Path(folder), options, wanted, note)
+        except Interrupted as interruption:
+            if is_written:
+                interruption.go_on = f"what was measured is in {out}; calibrate again for more"
+            raise
     _write(out, measured)
     return measured
 

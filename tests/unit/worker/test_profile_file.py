@@ -1,6 +1,8 @@
 """A file of profiles is read back as it was written, and refused in one sentence where it makes no sense."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,33 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert read == PROFILES
     assert read.identity("matcher.run") == PROFILES.identity("matcher.run")
     assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+
+
+def test_a_file_that_is_there_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up meanwhile costs the new profiles, not the old ones, and leaves nothing behind."""
+    path = tmp_path / "p.json"
+    write_profiles(path, PROFILES, {KEY: 120})
+    before = path.read_bytes()
+
+    def full_disk(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(ProfileFileError, match=r"p\.json cannot be written: No space left"):
+        write_profiles(path, ProfileSet(cells={}), {})
+
+    assert path.read_bytes() == before
+    assert [found.name for found in tmp_path.iterdir()] == ["p.json"]
+
+
+def test_whoever_may_read_other_files_may_read_profiles(tmp_path: Path) -> None:
+    """A worker may run as another user than who calibrated."""
+    write_profiles(tmp_path / "p.json", PROFILES, {KEY: 120})
+    (tmp_path / "other").touch()
+
+    assert (tmp_path / "p.json").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_the_reference_set_can_be_read() -> None:

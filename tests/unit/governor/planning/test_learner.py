@@ -160,7 +160,7 @@ def test_an_unmeasured_profile_starts_at_one_and_a_half() -> None:
 
 def test_a_residual_stays_within_its_limits() -> None:
     """A start of 1 % would ask for 41 times as much."""
-    assert LearnerSettings(start_percent=1).unverified_residual == MAX_RESIDUAL
+    assert LearnerSettings(start_percent=1).unverified_residual == MAX_RESIDUAL == 4_000_000
 
 
 def test_a_kind_that_never_ran_has_the_factor_of_the_device() -> None:

@@ -56,6 +56,17 @@ def test_an_overdue_arrival_moves_with_the_clock_within_its_window(late: int, mo
     assert found.earliest_start_ns == 11_000 + late
 
 
+@pytest.mark.parametrize(("late", "moved"), [(40, 40), (41, 40)])
+def test_a_stream_without_a_way_to_us_has_a_window_of_twice_the_jitter(late: int, moved: int) -> None:
+    """Early by one envelope at one time, late by one at the next."""
+    near = Stream(contract=CONTRACT, jitter_ns=JITTER)
+    near.note_arrival(10_000, 10_000)
+    found = forecast(near, PLAN, 11_000 + late)
+
+    assert found is not None
+    assert found.arrival_ns == 11_000 + moved
+
+
 def test_a_deadline_leaves_at_least_the_plan() -> None:
     """What comes so late that it cannot be in time is still wanted as soon as it can be."""
     found = expected(10_500, replace(CONTRACT, deadline_ns=TRANSPORT + 1))

@@ -36,6 +36,7 @@ def test_a_missing_batch_class_is_planned_as_the_next_larger_one() -> None:
     larger = {replace(KEY, batch_class=size): durations(size) for size in (2, 16, 32)}
 
     assert found(larger) == 16
+    assert found({replace(KEY, batch_class=size): durations(size) for size in (8, 64)}) == 8
     assert found({replace(KEY, batch_class=2): durations(2)}) is None
 
 
