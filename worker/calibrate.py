@@ -19,7 +19,10 @@ from tasks.photo_folder import find_photos
 from tasks.store import Project, Store
 from worker.calibration import Measured, profiles_of
 from worker.duration_log import read_durations
+from worker.fingerprint import fingerprint_of
 from worker.local_run import LocalOptions, check_machine, run_in_turn
+from worker.node import Node
+from worker.settings import Settings
 
 _COMMENT = b"\xff\xfe"
 """JPEG's marker of a comment; it follows the two bytes that every file begins with."""
@@ -27,7 +30,7 @@ _COMMENT = b"\xff\xfe"
 _TOLD_EVERY_SECONDS = 10.0
 
 OnProgress = Callable[[Measured, float], None]
-"""Is told now and then what is measured, and for how many seconds that has taken; never of the first round."""
+"""Is told now and then what is measured, and for how many seconds; nothing of the first round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,12 @@ def calibrate(folder: Path, options: LocalOptions, wanted: Wanted, on_progress: 
     store.create()
     log_path, photos = folder / "durations", folder / PHOTOS_FOLDER
     measuring = _Measuring(
-        store=store, photos=photos, durations=log_path, wanted=wanted, on_progress=on_progress
+        store=store,
+        photos=photos,
+        durations=log_path,
+        wanted=wanted,
+        on_progress=on_progress,
+        hardware=_hardware(options),
     )
     run_in_turn(
         store,
@@ -75,6 +83,7 @@ class _Measuring:
     durations: Path
     wanted: Wanted
     on_progress: OnProgress
+    hardware: Mapping[str, str]
     _lines_of_the_first: int = 0
     """Durations of the round that is not counted."""
     _begun: float | None = None
@@ -117,7 +126,13 @@ class _Measuring:
     def measured(self) -> Measured:
         """Return what is measured so far."""
         batches = list(read_durations(self.durations))[self._lines_of_the_first :]
-        return profiles_of(batches, conditions())
+        return profiles_of(batches, conditions(), self.hardware)
+
+
+def _hardware(options: LocalOptions) -> Mapping[str, str]:
+    """Return what is measured on: the worker's part of this machine."""
+    settings = Settings.checked(cpus=options.cpus, memory_bytes=options.memory_bytes, profile=options.profile)
+    return fingerprint_of(Node(settings))
 
 
 def with_comment(jpeg: bytes, text: str) -> bytes:

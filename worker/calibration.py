@@ -28,9 +28,9 @@ class Measured:
 
 
 def profiles_of(
-    batches: Iterable[BatchDuration], conditions: Mapping[str, str], *, least_samples: int = MIN_SAMPLES
+    batches: Iterable[BatchDuration], conditions: Mapping[str, str], hardware: Mapping[str, str]
 ) -> Measured:
-    """Return the profiles of measured batches; a cell with fewer samples than ``least_samples`` has none.
+    """Return the profiles of measured batches; a cell with fewer than 100 samples has none.
 
     Quantiles are those of a cell: per item, of n sorted ones the one of index min(n * q // 100, n - 1).
     """
@@ -41,11 +41,11 @@ def profiles_of(
         per_item_ns[key].append(max(batch.duration_ns // batch.items, 1))
         of_kind[batch.kind].append(batch)
     cells = {
-        key: _durations(sorted(found)) for key, found in per_item_ns.items() if len(found) >= least_samples
+        key: _durations(sorted(found)) for key, found in per_item_ns.items() if len(found) >= MIN_SAMPLES
     }
     linear = {kind: _line(found) for kind, found in of_kind.items()}
     return Measured(
-        profiles=ProfileSet(cells=cells, linear=linear, conditions=conditions),
+        profiles=ProfileSet(cells=cells, linear=linear, conditions=conditions, hardware=hardware),
         samples={key: len(found) for key, found in per_item_ns.items()},
     )
 

@@ -7,13 +7,18 @@ queue (:mod:`worker.queue_checks`).
 from collections.abc import Callable
 from pathlib import Path
 
+from governor.planning.cell import READY_AT
 from governor.wording import in_binary_units
 from tasks.errors import StoreError
 from tasks.store import Store
 from tasks.store.identity import FILE_NAME
 from tasks.store.probe import find_fault, free_bytes
 from worker.findings import Finding, fine, problem, warning
+from worker.fingerprint import fingerprint_of
 from worker.machine import workers_here
+from worker.node import Node
+from worker.planning_settings import MarginLearning
+from worker.profile_file import ProfileFileError, read_profiles
 from worker.settings import Settings, WrongSettingError
 from worker.this_machine import read_this_machine
 
@@ -50,6 +55,43 @@ def of_space(root: Path, left_bytes: int | None) -> Finding:
     if left_bytes < LITTLE_SPACE_BYTES:
         return warning("store", told, "make space: jobs wait while a disk is full")
     return fine("store", told)
+
+
+def check_planning(settings: Settings) -> Finding:
+    """Check that durations are planned by profiles of this hardware, where they are planned at all."""
+    planning = settings.planning
+    if planning is None:
+        return fine("planning", "off")
+    try:
+        profiles = read_profiles(planning.profiles)
+    except ProfileFileError as error:
+        return problem("planning", str(error), "measure them: tiepoint calibrate")
+    here = fingerprint_of(Node(settings.model_copy(update={"planning": None})))
+    there = profiles.hardware
+    told = f"plans start at {planning.margin_percent} %"
+    if planning.margin_learning is not None:
+        told += f"; {_of_learning(planning.margin_learning)}"
+    differs = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+    if differs:
+        others = ", ".join(
+            f"{name.replace('_', ' ')} {there.get(name, 'unknown')}, here {here.get(name, 'unknown')}"
+            for name in differs
+        )
+        told += f"; its profiles were measured elsewhere ({others})"
+        return warning("planning", told, "measure them here: tiepoint calibrate")
+    unverified = sorted(profiles.linear.keys() - {key.kind for key in profiles.cells})
+    if unverified:
+        told += f"; too little was measured of {', '.join(unverified)}"
+        return warning("planning", told, "measure for longer: tiepoint calibrate --minutes 60")
+    return fine("planning", told)
+
+
+def _of_learning(learning: MarginLearning) -> str:
+    least, most = learning.min_factor_percent, learning.max_factor_percent
+    return (
+        f"factors are learned between {least} and {most} % and fall only after {learning.min_observations} "
+        f"batches; durations are believed from {READY_AT} of a cell on"
+    )
 
 
 def check_lock_folder(settings: Settings) -> Finding:
@@ -122,4 +164,5 @@ CHECKS: tuple[Check, ...] = (
     check_import_names,
     check_machine,
     check_gpu,
+    check_planning,
 )

@@ -71,6 +71,7 @@ class _File(BaseModel):
 
     schema_version: Literal[1] = Field(alias="schema")
     conditions: dict[_Name, Annotated[str, Field(max_length=4096)]]
+    hardware: dict[_Name, Annotated[str, Field(max_length=4096)]] = {}
     cells: list[_Cell] = Field(max_length=20_000)
     linear: dict[_Name, _Linear] = {}
 
@@ -97,7 +98,7 @@ def read_profiles(path: Path | None) -> ProfileSet:
         kind: LinearCost(setup_ns=cost.setup_ns, per_item_ns=cost.per_item_ns)
         for kind, cost in read.linear.items()
     }
-    return ProfileSet(cells=cells, linear=linear, conditions=read.conditions)
+    return ProfileSet(cells=cells, linear=linear, conditions=read.conditions, hardware=read.hardware)
 
 
 def _text(path: Path | None) -> tuple[str, bytes]:
@@ -122,6 +123,7 @@ def write_profiles(path: Path, profiles: ProfileSet, samples: Mapping[CellKey, i
     told = {
         "schema": SCHEMA,
         "conditions": dict(sorted(profiles.conditions.items())),
+        "hardware": dict(sorted(profiles.hardware.items())),
         "cells": [
             _cell(key, profiles.cells[key], samples[key]) for key in sorted(profiles.cells, key=_order)
         ],

@@ -9,7 +9,7 @@ from collections import deque
 MICROSECOND_NS = 1_000
 MAX_BATCH_CLASS = 64
 _ENTRIES = 64
-_READY_AT = 16
+READY_AT = 16
 _LARGEST_US = 2**32 - 1
 
 
@@ -27,7 +27,7 @@ class Cell:
     @property
     def is_ready(self) -> bool:
         """Tell whether the ring holds enough durations to be believed: 16."""
-        return len(self._durations_us) >= _READY_AT
+        return len(self._durations_us) >= READY_AT
 
     def add(self, duration_ns: int, items: int = 1) -> None:
         """Add the duration of a batch, per item; saturating at 32 bits."""

@@ -88,6 +88,8 @@ class ProfileSet:
     """By kind, for what has no cell."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """Versions, OpenCV's build and parameters that change cost: a part of the identity."""
+    hardware: Mapping[str, str] = field(default_factory=dict)
+    """What it was measured on: no part of the identity, for learned factors are there to bridge that."""
 
     def find(self, key: CellKey, items: int) -> Profiled | None:
         """Return what a batch is planned with, None where nothing is known of its kind.

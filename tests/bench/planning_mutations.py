@@ -34,8 +34,8 @@ MUTATIONS = (
     Mutation(
         "cell ready with 15",
         "governor/planning/cell.py",
-        "_READY_AT = 16",
-        "_READY_AT = 15",
+        "READY_AT = 16",
+        "READY_AT = 15",
         f"{_PLANNING}/test_cell.py",
     ),
     Mutation(

@@ -16,7 +16,7 @@ def test_every_round_is_worked_on_anew_and_the_first_is_not_counted(tmp_path: Pa
     told: list[Measured] = []
     measured = calibrate(
         tmp_path,
-        LocalOptions(until="import", cpus=1),
+        LocalOptions(until="import", cpus=1, profile="dedicated"),
         Wanted(seconds=3600.0, rounds=2),
         lambda progress, _seconds: told.append(progress),
     )

@@ -36,7 +36,7 @@ def test_what_was_measured_until_a_signal_is_kept(monkeypatch: pytest.MonkeyPatc
     """The cells that have enough by then; the sentence says where they are."""
     out = tmp_path / "p.json"
     interruption = interrupt(
-        monkeypatch, out, told=[profiles_of([BATCH] * 99, {}), profiles_of([BATCH] * 100, {})]
+        monkeypatch, out, told=[profiles_of([BATCH] * 99, {}, {}), profiles_of([BATCH] * 100, {}, {})]
     )
 
     assert list(read_profiles(out).cells) == [KEY]

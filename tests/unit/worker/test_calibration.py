@@ -18,7 +18,7 @@ def batch(duration_ns: int, *, items: int = 1, others: int = 0, kind: str = "mat
 
 def test_a_cell_of_a_hundred_has_its_quantiles() -> None:
     """None is interpolated: of 1..100 the ones of index 50, 95 and 99."""
-    measured = profiles_of([batch(number) for number in range(1, 101)], {})
+    measured = profiles_of([batch(number) for number in range(1, 101)], {}, {})
     key = CellKey(kind="match")
 
     assert measured.profiles.cells == {key: Durations(p50_ns=51, p95_ns=96, p99_ns=100)}
@@ -27,7 +27,7 @@ def test_a_cell_of_a_hundred_has_its_quantiles() -> None:
 
 def test_a_cell_of_ninety_nine_has_none_and_is_missing() -> None:
     """What is too little is said, not padded."""
-    measured = profiles_of([batch(5)] * 99, {})
+    measured = profiles_of([batch(5)] * 99, {}, {})
 
     assert measured.profiles.cells == {}
     assert measured.missing == {CellKey(kind="match"): 99}
@@ -35,7 +35,7 @@ def test_a_cell_of_ninety_nine_has_none_and_is_missing() -> None:
 
 def test_durations_are_per_item_and_classes_are_powers_of_two() -> None:
     """A batch of five is one of eight that was not full."""
-    measured = profiles_of([batch(50, items=5, others=9)] * 100, {})
+    measured = profiles_of([batch(50, items=5, others=9)] * 100, {}, {})
 
     assert measured.profiles.cells == {
         CellKey(kind="match", batch_class=8, occupancy=7): Durations(p50_ns=10, p95_ns=10, p99_ns=10)
@@ -44,7 +44,7 @@ def test_durations_are_per_item_and_classes_are_powers_of_two() -> None:
 
 def test_a_kind_has_its_line() -> None:
     """Of two sizes: setup 100 and 10 per item."""
-    measured = profiles_of([batch(110), batch(180, items=8)], {})
+    measured = profiles_of([batch(110), batch(180, items=8)], {}, {})
 
     assert measured.profiles.linear["match"].per_item_ns == pytest.approx(10, abs=1)
     assert measured.profiles.linear["match"].setup_ns == pytest.approx(100, abs=1)
@@ -55,7 +55,7 @@ def test_a_kind_has_its_line() -> None:
 )
 def test_where_no_line_fits_all_is_per_item(batches: list[BatchDuration]) -> None:
     """One size only; a falling line; one that begins below nothing."""
-    measured = profiles_of(batches, {})
+    measured = profiles_of(batches, {}, {})
 
     assert measured.profiles.linear["match"] == LinearCost(setup_ns=0, per_item_ns=10)
 

@@ -16,6 +16,7 @@ PROFILES = ProfileSet(
     cells={KEY: Durations(p50_ns=10, p95_ns=20, p99_ns=30)},
     linear={"track_builder.run": LinearCost(setup_ns=5, per_item_ns=7)},
     conditions={"tiepoint": "0.1.0"},
+    hardware={"cpu_cores": "8"},
 )
 CELL = {"kind": "a", "batch_class": 8, "occupancy": 0, "samples": 100, "p50_ns": 1, "p95_ns": 2, "p99_ns": 3}
 
