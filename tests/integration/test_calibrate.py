@@ -22,6 +22,7 @@ def test_every_round_is_worked_on_anew_and_the_first_is_not_counted(tmp_path: Pa
     )
     imports = [batch for batch in read_durations(tmp_path / "durations") if batch.kind == "import.images"]
 
+    assert len({photo.read_bytes() for photo in tmp_path.glob("store/calibration/*/*")}) == 3 * PHOTOS
     assert sum(batch.items for batch in imports) == 3 * PHOTOS
     counted = sum(count for key, count in measured.samples.items() if key.kind == "import.images")
     assert 0 < counted < len(imports)
