@@ -15,9 +15,10 @@ import redis
 from worker import keys
 from worker.connections import plain_client
 from worker.factor_verdicts import Judgement, KeptFactors, UnreadableFactorsError, Verdict, judge, read_kept
-from worker.fingerprint import digest
+from worker.fingerprint import digest, fingerprint_of
 from worker.lease import Lease
 from worker.logs import get_logger
+from worker.node import Node
 from worker.planning import NodePlanning
 from worker.redis_scripts import Script, run
 
@@ -168,3 +169,14 @@ class FactorKeeper:
             self.refused += 1
             log.warning("factors_refused", cause="a later state of this node is there")
         return int(written) >= 0
+
+
+def keeper_of(node: Node, lease: Lease) -> FactorKeeper | None:
+    """Return who keeps what a node learns; None where it learns nothing, or is not to keep it."""
+    planning, settings = node.planning, node.settings
+    learning = None if planning is None else planning.settings.margin_learning
+    if planning is None or learning is None or not learning.persist:
+        return None
+    keeper = FactorKeeper(settings.redis_url, settings.name, fingerprint_of(node), planning, lease)
+    planning.on_observation = keeper.note
+    return keeper

@@ -21,8 +21,7 @@ from worker.claim import LeaseLostError
 from worker.connections import TrackedClient, plain_client
 from worker.doorbell import Doorbell
 from worker.duration_log import DurationLog
-from worker.factor_store import FLUSH_SECONDS, FactorKeeper
-from worker.fingerprint import fingerprint_of
+from worker.factor_store import FLUSH_SECONDS, keeper_of
 from worker.intake import Intake, IntakeParts
 from worker.lease import Lease
 from worker.live_nodes import describe_folders
@@ -53,18 +52,6 @@ _SETTLE_WITHIN_SECONDS = 0.005
 """What is finished waits no longer for the next claim to take it along, or for others like it."""
 
 
-def _keeper_of(node: Node, lease: Lease) -> FactorKeeper | None:
-    """Return who keeps what the node learns; None where it learns nothing, or is not to keep it."""
-    planning, settings = node.planning, node.settings
-    if planning is None or planning.settings.margin_learning is None:
-        return None
-    if not planning.settings.margin_learning.persist:
-        return None
-    keeper = FactorKeeper(settings.redis_url, settings.name, fingerprint_of(node), planning, lease)
-    planning.on_observation = keeper.note
-    return keeper
-
-
 class Puller:
     """The node's loop over its queues."""
 
@@ -78,7 +65,7 @@ class Puller:
         self.lease = Lease(
             settings.redis_url, settings.name, settings.lease_seconds, self.describe, node.place
         )
-        self._keeper = _keeper_of(node, self.lease)
+        self._keeper = keeper_of(node, self.lease)
         self._bell = Doorbell(self.pull)
         self.settler = Settler(self.lease, on_added=self._settle_soon)
         self._reception = Reception(
