@@ -3,16 +3,21 @@
 import json
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
 
+from governor.planning.profile import CellKey, Durations, ProfileSet
 from tests.integration.conftest import Cluster, Worker, wait_until
 from tests.integration.scripted_node import ScriptedNode, leased_node
 from tests.integration.test_planning import CELL, DURATIONS, planning_of
 from tests.unit.worker.test_cli import invoke
 from worker import keys
+from worker.factor_store import FactorKeeper
+from worker.planning import NodePlanning
+from worker.planning_settings import MarginLearning, PlanningSettings
 from worker.redis_scripts import Script, run
 
 KEY = keys.factors("one", "f", "p")
@@ -157,3 +162,60 @@ def test_a_node_that_ends_in_peace_writes_the_rest_down(cluster: Cluster, profil
 def _kept(cluster: Cluster) -> list[bytes]:
     found: Any = cluster.server.smembers(keys.factor_index("one"))
     return sorted(found)
+
+
+def plain(broker_url: str) -> str:
+    """Return a broker's URL as a plain client spells it."""
+    return broker_url.replace("redis+socket://", "unix://", 1)
+
+
+def a_keeper(url: str) -> FactorKeeper:
+    """Return who keeps the factors of a node "one", which has learned from one batch."""
+    durations = Durations(p50_ns=1, p95_ns=1, p99_ns=1)
+    profiles = ProfileSet(cells={CellKey(kind="noop"): durations})
+    planning = NodePlanning(PlanningSettings(margin_learning=MarginLearning()), profiles)
+    plan = planning.plan("noop", items=1, others=0)
+    assert plan is not None
+    planning.complete(plan, 10)
+    lease: Any = SimpleNamespace(incarnation="one|1")
+    return FactorKeeper(url, "one", {"cpu_cores": "8"}, planning, lease)
+
+
+def test_what_cannot_be_written_yet_is_written_when_it_can_be(server: "redis.Redis", broker_url: str) -> None:
+    """A lease that has ended is taken anew; until then nothing is written, and nothing waits for it."""
+    keeper = a_keeper(plain(broker_url))
+    keeper.restore(server)
+    keeper.put_down()
+    keys_before = server.exists(keeper.key)
+    leased_node(server)
+    wait_until(lambda: server.exists(keeper.key), "it is written")
+    keeper.close()
+
+    assert keys_before == 0
+    assert keeper.describe()["persist_failures"] == 0
+
+
+def test_without_redis_a_node_learns_on_and_ends_in_time(server: "redis.Redis", tmp_path: Path) -> None:
+    """Failures are counted."""
+    keeper = a_keeper(f"unix://{tmp_path}/gone.sock")
+    keeper.restore(server)
+    keeper.put_down()
+    wait_until(lambda: keeper.failures, "it has failed")
+    keeper.close()
+
+    assert keeper.describe()["verdict"] == "nothing_kept"
+
+
+def test_a_state_that_nobody_can_read_is_replaced(server: "redis.Redis", broker_url: str) -> None:
+    """Whatever number it says it has."""
+    leased_node(server)
+    keeper = a_keeper(plain(broker_url))
+    server.hset(keeper.key, mapping={"schema": "9", "sequence": "500"})
+    server.sadd(keys.factor_index("one"), keeper.key)
+    keeper.restore(server)
+    keeper.put_down()
+    wait_until(lambda: server.hget(keeper.key, "schema") == b"1", "it is replaced")
+    keeper.close()
+
+    assert keeper.describe()["verdict"] == "unreadable"
+    assert server.hget(keeper.key, "sequence") == b"501"
