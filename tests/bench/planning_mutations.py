@@ -214,6 +214,13 @@ MUTATIONS = (
         "tests/unit/worker/test_running_batch.py",
     ),
     Mutation(
+        "no-ops count as work",
+        "worker/batch.py",
+        "sum(units > 0 for units in recorded)",
+        "len(recorded)",
+        "tests/unit/worker/test_batch.py",
+    ),
+    Mutation(
         "further attempts teach",
         "worker/running_batch.py",
         " or not self._is_first_attempt",
