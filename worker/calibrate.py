@@ -20,7 +20,7 @@ from tasks.store import Project, Store
 from worker.calibration import Measured, profiles_of
 from worker.duration_log import read_durations
 from worker.fingerprint import fingerprint_of
-from worker.local_run import LocalOptions, check_machine, run_in_turn
+from worker.local_run import LocalOptions, Work, check_machine, run_in_turn
 from worker.node import Node
 from worker.settings import Settings
 
@@ -63,14 +63,14 @@ def calibrate(folder: Path, options: LocalOptions, wanted: Wanted, on_progress: 
         on_progress=on_progress,
         hardware=_hardware(options),
     )
-    run_in_turn(
-        store,
-        measuring.rounds(),
-        replace(options, durations=log_path),
-        lambda *_: measuring.tell_if_due(),
+    work = Work(
+        store=store,
+        projects=measuring.rounds(),
         folders=set(),
         log_path=folder / "worker.log",
+        go_on="calibrate again",
     )
+    run_in_turn(work, replace(options, durations=log_path), lambda *_: measuring.tell_if_due())
     return measuring.measured()
 
 

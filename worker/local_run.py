@@ -64,61 +64,63 @@ def run_locally(store: Store, project: Project, options: LocalOptions, watch: Wa
         ServerError: no server could be started.
         WrongSettingError: a setting makes no sense, or another worker has the machine.
     """
-    folders = {Path(source.path).parent for source in project.sources}
-    (state,) = run_in_turn(store, [project], options, watch, folders=folders, log_path=_log_of(project))
+    work = Work(
+        store=store,
+        projects=[project],
+        folders={Path(source.path).parent for source in project.sources},
+        log_path=project.path / "worker.log",
+        go_on=f"finish the project with: tiepoint resume {shlex.quote(str(store.root))}",
+    )
+    (state,) = run_in_turn(work, options, watch)
     return state
 
 
-def run_in_turn(
-    store: Store,
-    projects: Iterable[Project],
-    options: LocalOptions,
-    watch: Watch,
-    *,
-    folders: set[Path],
-    log_path: Path,
-) -> list[ProjectState]:
-    """Run projects of one store by one worker, each when the one before has ended; returns their last states.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one worker is to do: projects of one store."""
 
-    Each is asked for when it is its turn. ``folders`` hold their photos, besides the store.
+    store: Store
+    projects: Iterable[Project]
+    """Each is asked for when it is its turn."""
+    folders: set[Path]
+    """They hold the photos, besides the store."""
+    log_path: Path
+    go_on: str
+    """What to do where it cannot be finished."""
+
+
+def run_in_turn(work: Work, options: LocalOptions, watch: Watch) -> list[ProjectState]:
+    """Run projects by one worker, each when the one before has ended; returns their last states.
 
     Raises: as :func:`run_locally`.
     """
     check_machine(options)
     with embedded_server() as server:
-        settings = _settings(server.broker_url, store, folders, options)
+        settings = _settings(server.broker_url, work.store, work.folders, options)
         client, patience = ProjectQueue(settings.redis_url), StorePatience()
         ended: list[str] = []
         try:
-            with _worker(settings, log_path) as worker:
-                for project in projects:
+            with _worker(settings, work.log_path) as worker:
+                for project in work.projects:
                     client.start(project.id, until=options.until)
-                    for state in _states_to_the_end(client, project.id, log_path):
+                    for state in _states_to_the_end(client, project.id, work.log_path):
                         waits_for = client.waits_for(settings.name)
                         watch(state, waits_for)
-                        _check_store(patience, state, waits_for, store)
-                        _check_processes(server, worker, store)
+                        _check_store(patience, state, waits_for, work.go_on)
+                        _check_processes(server, worker, work.go_on)
                     ended.append(project.id)
             # The worker has ended: what it measured last is there now.
             return [client.state(project_id) for project_id in ended]
         except QueueError as error:
-            raise RunError(_lost_server(server, store, error)) from error
+            raise RunError(_lost_server(server, work.go_on, error)) from error
         finally:
             client.close()
 
 
-def _log_of(project: Project) -> Path:
-    return project.path / "worker.log"
-
-
-def _lost_server(server: EmbeddedServer, store: Store, error: QueueError) -> str:
+def _lost_server(server: EmbeddedServer, go_on: str, error: QueueError) -> str:
     ended = server.how_it_ended()
     what = f"the embedded server ended ({ended})" if ended else f"the embedded server fails: {error}"
-    return f"{what}; {_go_on(store)}"
-
-
-def _go_on(store: Store) -> str:
-    return f"finish the project with: tiepoint resume {shlex.quote(str(store.root))}"
+    return f"{what}; {go_on}"
 
 
 def check_machine(options: LocalOptions) -> None:
@@ -245,12 +247,12 @@ def _states_to_the_end(client: ProjectQueue, project_id: str, log_path: Path) ->
         time.sleep(_POLL_SECONDS)
 
 
-def _check_store(patience: StorePatience, state: ProjectState, waits_for: str, store: Store) -> None:
+def _check_store(patience: StorePatience, state: ProjectState, waits_for: str, go_on: str) -> None:
     if patience.is_over(state, waits_for):
-        raise RunError(f"waited {PATIENCE_SECONDS:.0f} s for {waits_for}, then {_go_on(store)}")
+        raise RunError(f"waited {PATIENCE_SECONDS:.0f} s for {waits_for}, then {go_on}")
 
 
-def _check_processes(server: EmbeddedServer, worker: _Worker, store: Store) -> None:
+def _check_processes(server: EmbeddedServer, worker: _Worker, go_on: str) -> None:
     # The server first: a worker that has lost it may end, too.
     if server.how_it_ended() is not None:
         raise QueueError("it has ended")
@@ -263,6 +265,6 @@ def _check_processes(server: EmbeddedServer, worker: _Worker, store: Store) -> N
     if worker.is_perhaps_out_of_memory():
         raise RunError(
             f"the worker ended ({ended}, out of memory suspected); "
-            f"end other programs or raise the memory limit, then {_go_on(store)}"
+            f"end other programs or raise the memory limit, then {go_on}"
         )
-    raise RunError(f"the worker ended ({ended}); {_go_on(store)}")
+    raise RunError(f"the worker ended ({ended}); {go_on}")
