@@ -20,9 +20,8 @@ from tasks.store import Project, Store
 from worker.calibration import Measured, profiles_of
 from worker.duration_log import read_durations
 from worker.fingerprint import fingerprint_of
-from worker.local_run import LocalOptions, Work, check_machine, run_in_turn
+from worker.local_run import LocalOptions, Work, check_machine, part_of_machine, run_in_turn
 from worker.node import Node
-from worker.settings import Settings
 
 _COMMENT = b"\xff\xfe"
 """JPEG's marker of a comment; it follows the two bytes that every file begins with."""
@@ -61,7 +60,8 @@ def calibrate(folder: Path, options: LocalOptions, wanted: Wanted, on_progress: 
         durations=log_path,
         wanted=wanted,
         on_progress=on_progress,
-        hardware=_hardware(options),
+        conditions=conditions(),
+        hardware=fingerprint_of(Node(part_of_machine(options))),
     )
     work = Work(
         store=store,
@@ -83,7 +83,9 @@ class _Measuring:
     durations: Path
     wanted: Wanted
     on_progress: OnProgress
+    conditions: Mapping[str, str]
     hardware: Mapping[str, str]
+    """Asked once: neither changes while it is measured."""
     _lines_of_the_first: int = 0
     """Durations of the round that is not counted."""
     _begun: float | None = None
@@ -126,13 +128,7 @@ class _Measuring:
     def measured(self) -> Measured:
         """Return what is measured so far."""
         batches = list(read_durations(self.durations))[self._lines_of_the_first :]
-        return profiles_of(batches, conditions(), self.hardware)
-
-
-def _hardware(options: LocalOptions) -> Mapping[str, str]:
-    """Return what is measured on: the worker's part of this machine."""
-    settings = Settings.checked(cpus=options.cpus, memory_bytes=options.memory_bytes, profile=options.profile)
-    return fingerprint_of(Node(settings))
+        return profiles_of(batches, self.conditions, self.hardware)
 
 
 def with_comment(jpeg: bytes, text: str) -> bytes:

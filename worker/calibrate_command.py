@@ -6,7 +6,6 @@ Does not cover measuring (:mod:`worker.calibrate`).
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,7 +92,7 @@ def _to_dict(measured: Measured, out: Path) -> dict[str, Any]:
     return {
         "file": str(out),
         "samples_needed": MIN_SAMPLES,
-        "cells": [_cell(measured, key) for key in _ordered(measured.samples)],
+        "cells": [_cell(measured, key) for key in sorted(measured.samples)],
         "linear": sorted(measured.profiles.linear),
     }
 
@@ -112,25 +111,19 @@ def _cell(measured: Measured, key: CellKey) -> dict[str, Any]:
     }
 
 
-def _ordered(samples: Mapping[CellKey, int]) -> list[CellKey]:
-    return sorted(samples, key=lambda key: (key.kind, key.variant, key.batch_class, key.occupancy))
-
-
 def _show(console: Console, measured: Measured) -> None:
     """Print the cells that were measured, and for each kind what is missing."""
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
     for name in ("kind", "batch", "beside", "samples", "p50 ms", "p99 ms"):
         table.add_column(name, justify="left" if name == "kind" else "right")
-    missing: dict[str, list[str]] = defaultdict(list)
-    for key in _ordered(measured.samples):
-        samples, durations = measured.samples[key], measured.profiles.cells.get(key)
-        if durations is None:
-            missing[key.kind].append(f"{key.batch_class} beside {key.occupancy}: {samples}")
-            continue
+    for key, durations in sorted(measured.profiles.cells.items()):
         milliseconds = [f"{ns / _NS_PER_MS:.1f}" for ns in (durations.p50_ns, durations.p99_ns)]
-        sizes = (str(key.batch_class), str(key.occupancy), str(samples))
+        sizes = (str(key.batch_class), str(key.occupancy), str(measured.samples[key]))
         table.add_row(key.kind, *sizes, *milliseconds)
     console.print(table)
+    missing: dict[str, list[str]] = defaultdict(list)
+    for key, samples in sorted(measured.missing.items()):
+        missing[key.kind].append(f"{key.batch_class} beside {key.occupancy}: {samples}")
     for kind, cells in missing.items():
         told = f"{kind}: fewer than {MIN_SAMPLES} samples for batches of " + ", ".join(cells)
         console.print(told, highlight=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from governor.planning.cell import quantile
 from governor.planning.profile import MIN_SAMPLES, CellKey, Durations, LinearCost, ProfileSet
 from worker.duration_log import BatchDuration
 
@@ -30,10 +31,7 @@ class Measured:
 def profiles_of(
     batches: Iterable[BatchDuration], conditions: Mapping[str, str], hardware: Mapping[str, str]
 ) -> Measured:
-    """Return the profiles of measured batches; a cell with fewer than 100 samples has none.
-
-    Quantiles are those of a cell: per item, of n sorted ones the one of index min(n * q // 100, n - 1).
-    """
+    """Return the profiles of measured batches; a cell with fewer than 100 samples has none."""
     per_item_ns: dict[CellKey, list[int]] = defaultdict(list)
     of_kind: dict[str, list[BatchDuration]] = defaultdict(list)
     for batch in batches:
@@ -51,8 +49,7 @@ def profiles_of(
 
 
 def _durations(ordered_ns: list[int]) -> Durations:
-    last = len(ordered_ns) - 1
-    p50, p95, p99 = (ordered_ns[min(len(ordered_ns) * percent // 100, last)] for percent in (50, 95, 99))
+    p50, p95, p99 = (quantile(ordered_ns, percent) for percent in (50, 95, 99))
     return Durations(p50_ns=p50, p95_ns=p95, p99_ns=p99)
 
 

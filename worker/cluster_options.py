@@ -24,6 +24,16 @@ StoreOption = Annotated[
 ]
 
 
+def require_queue(settings: Settings) -> None:
+    """Check that a queue was named, by an option or in the environment.
+
+    Raises:
+        WrongSettingError: none was.
+    """
+    if "broker_url" not in settings.model_fields_set:
+        raise WrongSettingError("which queue? name it with --broker or TIEPOINT_BROKER_URL")
+
+
 def cluster(broker: str | None, store: Path | None) -> Client:
     """Return a client of the cluster that the options, or else the environment, name.
 
@@ -32,8 +42,7 @@ def cluster(broker: str | None, store: Path | None) -> Client:
     """
     given = {"broker_url": broker, "store": store}
     settings = Settings.checked(**{name: value for name, value in given.items() if value is not None})
-    if "broker_url" not in settings.model_fields_set:
-        raise WrongSettingError("which queue? name it with --broker or TIEPOINT_BROKER_URL")
+    require_queue(settings)
     if "store" not in settings.model_fields_set:
         raise WrongSettingError("which store? name it with --store or TIEPOINT_STORE")
     if not settings.store.is_dir():

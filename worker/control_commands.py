@@ -6,6 +6,7 @@ The others (``revoke``, ``shutdown``, ``pool_grow``, ``add_consumer``, ...) stay
 import math
 from typing import Any
 
+from celery import Celery
 from celery.worker.control import control_command
 
 from worker.logs import get_logger
@@ -55,6 +56,21 @@ def reset_factors(state: Any, node: str = "", **_: Any) -> dict[str, str]:
         return {"node": name}
     state.consumer.puller.reset_factors()
     return {"node": name, "ok": "factors forgotten"}
+
+
+def answers(
+    broker_url: str, command: str, arguments: dict[str, Any], *, alive: int, timeout_seconds: float
+) -> list[dict[str, Any]]:
+    """Send all workers a remote command; return what they answer, ``alive`` answers end the waiting early.
+
+    Raises:
+        redis.RedisError, kombu.exceptions.OperationalError: the queue does not answer.
+    """
+    with Celery(broker=broker_url) as app:
+        replies: Any = app.control.broadcast(
+            command, arguments=arguments, reply=True, timeout=timeout_seconds, limit=alive
+        )
+    return [answer for reply in replies or [] for answer in reply.values() if isinstance(answer, dict)]
 
 
 def _is_limit(seconds: Any) -> bool:

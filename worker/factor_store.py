@@ -79,14 +79,9 @@ class FactorKeeper:
 
     def _find(self, client: redis.Redis) -> KeptFactors | None:
         """Return what this node kept: for what it is now, or else what it wrote last for what it was."""
-        known = cast("set[bytes]", client.smembers(self._index))
-        names = [self.key, *sorted({name.decode() for name in known} - {self.key})]
         found = []
-        for name in names:
-            fields = cast("dict[bytes, bytes]", client.hgetall(name))
-            kept = self._read(
-                name, {field.decode(): text.decode("utf-8", "replace") for field, text in fields.items()}
-            )
+        for name in [self.key, *(key for key in kept_keys(client, self._index) if key != self.key)]:
+            kept = self._read(name, kept_fields(client, name))
             if kept is not None and name == self.key:
                 return kept
             if kept is not None:
@@ -169,6 +164,17 @@ class FactorKeeper:
             self.refused += 1
             log.warning("factors_refused", cause="a later state of this node is there")
         return int(written) >= 0
+
+
+def kept_keys(client: redis.Redis, index: str) -> list[str]:
+    """Return the keys of the hashes that a node's index names, sorted."""
+    return sorted(key.decode() for key in cast("set[bytes]", client.smembers(index)))
+
+
+def kept_fields(client: redis.Redis, key: str) -> dict[str, str]:
+    """Return what a hash of kept factors holds; nothing where it is gone."""
+    fields = cast("dict[bytes, bytes]", client.hgetall(key))
+    return {name.decode(): text.decode("utf-8", "replace") for name, text in fields.items()}
 
 
 def keeper_of(node: Node, lease: Lease) -> FactorKeeper | None:

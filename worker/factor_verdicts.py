@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from governor.planning.learner import Learner, Level
+from governor.planning.learner import Learner
 
 SCHEMA = 1
 _MOST_PPM = 1_000_000_000
@@ -147,8 +147,7 @@ def restore(learner: Learner, kept: KeptFactors, judgement: Judgement) -> None:
     """Give a new learner what is believed, within today's limits; distrust is not its business."""
     if judgement.verdict not in {Verdict.RESTORED, Verdict.UNVERIFIED}:
         return
-    least, most = learner.settings.min_factor, learner.settings.max_factor
-    learner.device = Level(value=min(max(kept.device[0], least), most), count=kept.device[1])
+    learner.restore_device(*kept.device)
     if judgement.verdict is Verdict.RESTORED:
         learner.restore_residuals(
             {kind: level for kind, level in kept.residuals.items() if kind in kept.identities}

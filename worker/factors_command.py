@@ -5,30 +5,30 @@ Does not cover how factors are kept (:mod:`worker.factor_store`).
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import redis
 import typer
-from celery import Celery
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from governor.planning.learner import ONE, percent_of
 from worker import keys
-from worker.cluster_options import BrokerOption
+from worker.cluster_options import BrokerOption, require_queue
 from worker.command_endings import plain_errors, say
 from worker.command_options import JsonOption
 from worker.connections import plain_client
-from worker.control_commands import RESET_FACTORS
+from worker.control_commands import RESET_FACTORS, answers
+from worker.factor_store import kept_fields, kept_keys
 from worker.factor_verdicts import KeptFactors, UnreadableFactorsError, read_kept
 from worker.project_queue import ProjectQueue, queue_errors
 from worker.settings import Settings, WrongSettingError
 
 _ANSWER_SECONDS = 3.0
-_PPM_PER_PERCENT = 10_000
 
 
 class Action(StrEnum):
@@ -61,14 +61,14 @@ class KeptByNode:
             return told
         device = self.kept.device
         kinds = {
-            kind: {"factor_percent": _percent(device[0] * ppm // 1_000_000), "observations": count}
+            kind: {"factor_percent": percent_of(device[0] * ppm // ONE), "observations": count}
             for kind, (ppm, count) in sorted(self.kept.residuals.items())
         }
         hardware = dict(self.kept.fingerprint)
         return {
             **told,
             "sequence": self.kept.sequence,
-            "device_factor_percent": _percent(device[0]),
+            "device_factor_percent": percent_of(device[0]),
             "observations": device[1],
             "kinds": kinds,
             "hardware": hardware,
@@ -100,44 +100,32 @@ def factors(
 @contextmanager
 def _queue(broker: str | None) -> Iterator[tuple["redis.Redis", Settings]]:
     settings = Settings.checked(**({} if broker is None else {"broker_url": broker}))
-    if "broker_url" not in settings.model_fields_set:
-        raise WrongSettingError("which queue? name it with --broker or TIEPOINT_BROKER_URL")
-    client = plain_client(settings.redis_url)
-    try:
-        with queue_errors():
-            yield client, settings
-    finally:
-        client.close()
+    require_queue(settings)
+    with closing(plain_client(settings.redis_url)) as client, queue_errors():
+        yield client, settings
 
 
 def _live(settings: Settings) -> list[str]:
-    queue = ProjectQueue(settings.redis_url)
-    try:
+    with closing(ProjectQueue(settings.redis_url)) as queue:
         return [node.name for node in queue.nodes()]
-    finally:
-        queue.close()
 
 
 def _kept(client: "redis.Redis", nodes: Sequence[str]) -> Iterator[KeptByNode]:
     """Yield what the nodes keep, of each the latest first."""
     for node in nodes:
-        states = [_read(client, node, key) for key in _keys(client, node)]
+        states = [_read(client, node, key) for key in kept_keys(client, keys.factor_index(node))]
         yield from sorted(
             (state for state in states if state is not None),
             key=lambda state: -state.kept.sequence if state.kept else 0,
         )
 
 
-def _keys(client: "redis.Redis", node: str) -> list[str]:
-    return sorted(key.decode() for key in cast("set[bytes]", client.smembers(keys.factor_index(node))))
-
-
 def _read(client: "redis.Redis", node: str, key: str) -> KeptByNode | None:
-    fields = cast("dict[bytes, bytes]", client.hgetall(key))
+    fields = kept_fields(client, key)
     if not fields:
         return None
     try:
-        kept = read_kept({name.decode(): text.decode("utf-8", "replace") for name, text in fields.items()})
+        kept = read_kept(fields)
     except UnreadableFactorsError as error:
         return KeptByNode(node=node, key=key, kept=None, problem=str(error))
     return KeptByNode(node=node, key=key, kept=kept)
@@ -151,25 +139,20 @@ def _reset(client: "redis.Redis", settings: Settings, node: str) -> None:
             f"{node} has not answered within {_ANSWER_SECONDS:g} s, and would write its factors down again; "
             "try once more, or stop it first"
         )
-    names = _keys(client, node)
+    index = keys.factor_index(node)
+    names = kept_keys(client, index)
     if not names and node not in alive:
         raise WrongSettingError(f"there is no live node {node}, and none of that name has learned anything")
-    client.delete(*names, keys.factor_index(node))
+    client.delete(*names, index)
     say(f"{node} starts over")
 
 
 def _asked(settings: Settings, node: str, alive: int) -> bool:
     """Tell a node to forget; False where it does not answer."""
-    with Celery(broker=settings.broker_url) as app:
-        replies: Any = app.control.broadcast(
-            RESET_FACTORS, arguments={"node": node}, reply=True, timeout=_ANSWER_SECONDS, limit=alive
-        )
-    told = [answer for reply in replies or [] for answer in reply.values() if isinstance(answer, dict)]
+    told = answers(
+        settings.broker_url, RESET_FACTORS, {"node": node}, alive=alive, timeout_seconds=_ANSWER_SECONDS
+    )
     return any(answer.get("node") == node and "ok" in answer for answer in told)
-
-
-def _percent(ppm: int) -> int:
-    return -(-ppm // _PPM_PER_PERCENT)
 
 
 def _show(console: Console, found: Sequence[KeptByNode]) -> None:

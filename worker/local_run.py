@@ -129,13 +129,13 @@ def check_machine(options: LocalOptions) -> None:
     Raises:
         WrongSettingError: it could not; the text says who has it, or what is too small.
     """
-    settings = _part_of_machine(options, broker_url=_NO_QUEUE_YET)
+    settings = part_of_machine(options, broker_url=_NO_QUEUE_YET)
     check_partition(settings)
     check_room(settings)
 
 
 def _settings(broker_url: str, store: Store, folders: set[Path], options: LocalOptions) -> Settings:
-    return _part_of_machine(
+    return part_of_machine(
         options,
         broker_url=broker_url,
         store=store.root.resolve(),
@@ -144,7 +144,8 @@ def _settings(broker_url: str, store: Store, folders: set[Path], options: LocalO
     )
 
 
-def _part_of_machine(options: LocalOptions, **more: Any) -> Settings:
+def part_of_machine(options: LocalOptions, **more: Any) -> Settings:
+    """Return the settings of the worker of a run: its part of this machine, and what more is told."""
     return Settings.checked(
         cpus=options.cpus,
         memory_bytes=options.memory_bytes,

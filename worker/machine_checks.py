@@ -79,7 +79,7 @@ def check_planning(settings: Settings) -> Finding:
         )
         told += f"; its profiles were measured elsewhere ({others})"
         return warning("planning", told, "measure them here: tiepoint calibrate")
-    unverified = sorted(profiles.linear.keys() - {key.kind for key in profiles.cells})
+    unverified = sorted(profiles.kinds - profiles.measured_kinds)
     if unverified:
         told += f"; too little was measured of {', '.join(unverified)}"
         return warning("planning", told, "measure for longer: tiepoint calibrate --minutes 60")

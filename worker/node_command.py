@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from worker.cluster_options import BrokerOption
+from worker.cluster_options import BrokerOption, require_queue
 from worker.command_endings import plain_errors, say
 from worker.command_options import JsonOption
 from worker.live_nodes import LiveNode, names_of
@@ -32,12 +32,11 @@ def node(name: NodeName = None, broker: BrokerOption = None, as_json: JsonOption
     """Show the nodes of a cluster, or one; without a queue, what a worker on this machine would see."""
     with plain_errors():
         settings = Settings.checked(**({} if broker is None else {"broker_url": broker}))
-        if "broker_url" in settings.model_fields_set:
-            _show_cluster(settings, name, as_json=as_json)
-        elif name is not None:
-            raise WrongSettingError("which queue? name it with --broker or TIEPOINT_BROKER_URL")
-        else:
+        if name is None and "broker_url" not in settings.model_fields_set:
             _show_here(settings, as_json=as_json)
+        else:
+            require_queue(settings)
+            _show_cluster(settings, name, as_json=as_json)
 
 
 def _show_here(settings: Settings, *, as_json: bool) -> None:

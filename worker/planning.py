@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from governor.planning.learner import Learner, LearnerSettings
+from governor.planning.learner import Learner, LearnerSettings, percent_of
 from governor.planning.planner import Plan, Planner
 from governor.planning.profile import CellKey, ProfileSet
 from worker.factor_verdicts import Judgement, KeptFactors, restore
@@ -39,7 +39,7 @@ class NodePlanning:
         self._distrust_what_nobody_measured()
 
     def _distrust_what_nobody_measured(self) -> None:
-        for kind in self.profiles.linear.keys() - {key.kind for key in self.profiles.cells}:
+        for kind in self.profiles.kinds - self.profiles.measured_kinds:
             self._planner.distrust(kind)
 
     @classmethod
@@ -57,7 +57,7 @@ class NodePlanning:
             margin_percent=settings.margin_percent,
             learning=settings.margin_learning is not None,
             profiles=str(settings.profiles or "reference"),
-            kinds=sorted({key.kind for key in made.profiles.cells} | made.profiles.linear.keys()),
+            kinds=sorted(made.profiles.kinds),
         )
         return made
 
@@ -78,7 +78,7 @@ class NodePlanning:
 
     def forget(self) -> None:
         """Start over: with the margin, without durations; counts since the start stay."""
-        for kind in self.identities():
+        for kind in self.profiles.kinds:
             self._planner.forget(kind)
         if self.learner is not None:
             self.learner.forget()
@@ -86,8 +86,7 @@ class NodePlanning:
 
     def identities(self) -> dict[str, str]:
         """Return what the profile of each kind is known by."""
-        kinds = {key.kind for key in self.profiles.cells} | self.profiles.linear.keys()
-        return {kind: self.profiles.identity(kind) for kind in kinds}
+        return {kind: self.profiles.identity(kind) for kind in self.profiles.kinds}
 
     def restore(self, kept: KeptFactors, judgement: Judgement) -> None:
         """Go on with what is believed of factors that were learned before."""
@@ -125,7 +124,7 @@ class NodePlanning:
         return {
             "learning": self.learner is not None,
             "margin_percent": self.settings.margin_percent,
-            "device_factor_percent": 0 if self.learner is None else -(-self.learner.device.value // 10_000),
+            "device_factor_percent": 0 if self.learner is None else percent_of(self.learner.device.value),
             "kinds": {kind: self._describe_kind(kind) for kind in sorted(self._observations)},
         }
 

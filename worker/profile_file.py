@@ -124,9 +124,7 @@ def write_profiles(path: Path, profiles: ProfileSet, samples: Mapping[CellKey, i
         "schema": SCHEMA,
         "conditions": dict(sorted(profiles.conditions.items())),
         "hardware": dict(sorted(profiles.hardware.items())),
-        "cells": [
-            _cell(key, profiles.cells[key], samples[key]) for key in sorted(profiles.cells, key=_order)
-        ],
+        "cells": [_cell(key, profiles.cells[key], samples[key]) for key in sorted(profiles.cells)],
         "linear": {
             kind: {"setup_ns": cost.setup_ns, "per_item_ns": cost.per_item_ns}
             for kind, cost in sorted(profiles.linear.items())
@@ -150,10 +148,6 @@ def _replace(path: Path, text: str) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-
-
-def _order(key: CellKey) -> tuple[str, str, int, int]:
-    return (key.kind, key.variant, key.batch_class, key.occupancy)
 
 
 def _cell(key: CellKey, durations: Durations, samples: int) -> dict[str, str | int]:

@@ -115,6 +115,7 @@ class RunningBatch:
 
     def on_report(self, report: BatchReport) -> None:
         """Record what was measured; give back what the callback did not reach."""
+        duration_ns = time.monotonic_ns() - self._dispatched_ns
         for index in tuple(self._open):
             item = self._open.pop(index)
             if self._has_outcome:
@@ -122,8 +123,8 @@ class RunningBatch:
             else:
                 # A batch that comes to nothing would come back for ever.
                 self._endings.suspect(item, _NO_RESULT)
-        self._record(report)
-        self._teach(report)
+        self._record(report, duration_ns)
+        self._teach(report, duration_ns)
         if not report.retire:
             self._release()
 
@@ -160,12 +161,12 @@ class RunningBatch:
 
     # -- The batch as a whole ---------------------------------------------------------
 
-    def _record(self, report: BatchReport) -> None:
+    def _record(self, report: BatchReport, duration_ns: int) -> None:
         grant = self.request.grant
         self._services.governor.record_batch(
             self._kind.name,
             items=report.recorded_items,
-            duration_ns=time.monotonic_ns() - self._dispatched_ns,
+            duration_ns=duration_ns,
             peak_memory_bytes=report.peak_bytes,
             reserved_bytes=grant.memory_bytes,
             threads=grant.cpu_threads,
@@ -190,12 +191,12 @@ class RunningBatch:
                 }
             )
 
-    def _teach(self, report: BatchReport) -> None:
+    def _teach(self, report: BatchReport, duration_ns: int) -> None:
         """Let a batch teach all of whose items were done, at the first attempt, by work.
 
         Not what failed, came back, was there already, or ran beside something that was.
         """
-        items, duration_ns = len(self.request.payloads), time.monotonic_ns() - self._dispatched_ns
+        items = len(self.request.payloads)
         if report.worked_items < items or not self._is_first_attempt:
             return
         if self._services.planning is not None and self._plan is not None:
@@ -214,7 +215,8 @@ class RunningBatch:
     def _record_overuse(self, peak_bytes: int, *, finished: int) -> None:
         """Let a batch that died teach, if it is known to have used more than was reserved."""
         if peak_bytes > self.request.grant.memory_bytes:
-            self._record(BatchReport(peak_bytes=peak_bytes, recorded_items=max(1, finished), retire=False))
+            report = BatchReport(peak_bytes=peak_bytes, recorded_items=max(1, finished), retire=False)
+            self._record(report, time.monotonic_ns() - self._dispatched_ns)
 
     def _release(self) -> None:
         if not self._is_over:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from celery import Celery
 from celery.worker.control import inspect_command
 
 from governor.trace import TraceEntry, stretches
+from worker.control_commands import answers
 from worker.node import node_of
 
 COMMAND = "decisions"
@@ -67,15 +67,8 @@ def ask_nodes(
     """
     if alive == 0:
         return []
-    with Celery(broker=broker_url) as app:
-        replies = app.control.broadcast(
-            COMMAND,
-            arguments={"node": node, "kind": kind, "most": most},
-            reply=True,
-            timeout=timeout_seconds,
-            limit=alive,
-        )
-    told = [told for reply in replies or [] for told in reply.values() if isinstance(told, dict)]
+    asked_for = {"node": node, "kind": kind, "most": most}
+    told = answers(broker_url, COMMAND, asked_for, alive=alive, timeout_seconds=timeout_seconds)
     # A worker of an older version answers with an error.
     return [
         Answer(node=str(answer["node"]), decisions=tuple(answer["decisions"]))

@@ -5,6 +5,7 @@ this one corrects plans. Integers only.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 MICROSECOND_NS = 1_000
 MAX_BATCH_CLASS = 64
@@ -35,21 +36,23 @@ class Cell:
         self._sorted_us = []
 
     def quantile_ns(self, percent: int) -> int | None:
-        """Return a quantile per item, or None below 16 durations.
-
-        Of n sorted durations it is the one of index min(n * percent // 100, n - 1): none is invented.
-        """
+        """Return a quantile per item, or None below 16 durations."""
         if not self.is_ready:
             return None
         if not self._sorted_us:
             self._sorted_us = sorted(self._durations_us)
-        count = len(self._sorted_us)
-        return self._sorted_us[min(count * percent // 100, count - 1)] * MICROSECOND_NS
+        return quantile(self._sorted_us, percent) * MICROSECOND_NS
 
     def clear(self) -> None:
         """Forget everything: the durations of another profile."""
         self._durations_us.clear()
         self._sorted_us = []
+
+
+def quantile(ordered: Sequence[int], percent: int) -> int:
+    """Return of n sorted values the one of index min(n * percent // 100, n - 1): none is invented."""
+    count = len(ordered)
+    return ordered[min(count * percent // 100, count - 1)]
 
 
 def batch_class(items: int) -> int:

@@ -90,7 +90,7 @@ class Learner:
 
     def factor_percent(self, kind: str) -> int:
         """Return the factor in percent, rounded up."""
-        return -(-self.factor(kind) // 10_000)
+        return percent_of(self.factor(kind))
 
     def observe(self, kind: str, *, overran: bool) -> None:
         """Learn from one complete execution of real work: whether it took longer than its plan."""
@@ -117,6 +117,10 @@ class Learner:
         self.device = Level(value=self.settings.start)
         self.residuals.clear()
 
+    def restore_device(self, value: int, count: int) -> None:
+        """Go on with the device's factor (millionths) and its count, learned before, within the limits."""
+        self.device = Level(value=self._clamped_factor(value), count=count)
+
     def restore_residuals(self, levels: Mapping[str, tuple[int, int]]) -> None:
         """Go on with residuals (millionths) and counts that were learned before, within the limits."""
         for kind, (value, count) in levels.items():
@@ -124,6 +128,11 @@ class Learner:
 
     def _clamped_factor(self, factor: int) -> int:
         return _clamped(factor, self.settings.min_factor, self.settings.max_factor)
+
+
+def percent_of(factor: int) -> int:
+    """Return a factor in percent, rounded up."""
+    return -(-factor // (ONE // 100))
 
 
 def step_up(factor: int, target_permille: int) -> int:

@@ -16,7 +16,7 @@ MAX_OCCUPANCY = 7
 MIN_SAMPLES = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class CellKey:
     """What a duration depends on, besides the node and the picture."""
 
@@ -90,6 +90,16 @@ class ProfileSet:
     """Versions, OpenCV's build and parameters that change cost: a part of the identity."""
     hardware: Mapping[str, str] = field(default_factory=dict)
     """What it was measured on: no part of the identity, for learned factors are there to bridge that."""
+
+    @property
+    def measured_kinds(self) -> frozenset[str]:
+        """Return the kinds of which at least one cell was measured."""
+        return frozenset(key.kind for key in self.cells)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Return the kinds of which anything is known."""
+        return self.measured_kinds | self.linear.keys()
 
     def find(self, key: CellKey, items: int) -> Profiled | None:
         """Return what a batch is planned with, None where nothing is known of its kind.

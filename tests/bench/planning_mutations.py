@@ -243,9 +243,9 @@ MUTATIONS = (
     ),
     Mutation(
         "restored beyond today's limits",
-        "worker/factor_verdicts.py",
-        "min(max(kept.device[0], least), most)",
-        "kept.device[0]",
+        "governor/planning/learner.py",
+        "Level(value=self._clamped_factor(value), count=count)",
+        "Level(value=value, count=count)",
         "tests/unit/worker/test_factor_verdicts.py",
     ),
     Mutation(

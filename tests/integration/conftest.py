@@ -38,9 +38,15 @@ def broker_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def server(broker_url: str) -> Iterator["redis.Redis"]:
+def redis_url(broker_url: str) -> str:
+    """Return the server's URL in redis-py's spelling."""
+    return broker_url.replace("redis+socket://", "unix://", 1)
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator["redis.Redis"]:
     """Return a client of the fresh server."""
-    client = plain_client(broker_url.replace("redis+socket://", "unix://", 1))
+    client = plain_client(redis_url)
     yield client
     client.close()
 
@@ -218,3 +224,13 @@ def killed(workers: list[Worker]) -> Iterator[None]:
     for worker in workers:
         worker.process.kill()
         worker.process.wait()
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> Path:
+    """Return a file of profiles that are far too short: each batch takes more than a nanosecond."""
+    place = {"kind": "noop", "batch_class": 64, "occupancy": 0, "samples": 100}
+    cell = {**place, "p50_ns": 1, "p95_ns": 1, "p99_ns": 1}
+    path = tmp_path / "profiles.json"
+    path.write_text(json.dumps({"schema": 1, "conditions": {}, "cells": [cell]}))
+    return path

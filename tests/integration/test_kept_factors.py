@@ -12,7 +12,7 @@ import redis
 from governor.planning.profile import CellKey, Durations, ProfileSet
 from tests.integration.conftest import Cluster, Worker, wait_until
 from tests.integration.scripted_node import ScriptedNode, leased_node
-from tests.integration.test_planning import CELL, DURATIONS, planning_of
+from tests.integration.test_planning import planning_of
 from tests.unit.worker.test_cli import invoke
 from worker import keys
 from worker.factor_store import FactorKeeper
@@ -65,14 +65,6 @@ def test_a_node_whose_lease_has_ended_writes_nothing(server: "redis.Redis") -> N
 
     assert keep(node, 9, "zombie") == -1
     assert kept_text(server) == "alive"
-
-
-@pytest.fixture
-def profiles(tmp_path: Path) -> Path:
-    """Return profiles of two kinds: far too short for the one."""
-    path = tmp_path / "profiles.json"
-    path.write_text(json.dumps({"schema": 1, "conditions": {}, "cells": [{**CELL, **DURATIONS}]}))
-    return path
 
 
 def learn(cluster: Cluster, worker: Worker, jobs: int) -> dict[str, Any]:
@@ -164,11 +156,6 @@ def _kept(cluster: Cluster) -> list[bytes]:
     return sorted(found)
 
 
-def plain(broker_url: str) -> str:
-    """Return a broker's URL as a plain client spells it."""
-    return broker_url.replace("redis+socket://", "unix://", 1)
-
-
 def a_keeper(url: str) -> FactorKeeper:
     """Return who keeps the factors of a node "one", which has learned from one batch."""
     durations = Durations(p50_ns=1, p95_ns=1, p99_ns=1)
@@ -181,9 +168,9 @@ def a_keeper(url: str) -> FactorKeeper:
     return FactorKeeper(url, "one", {"cpu_cores": "8"}, planning, lease)
 
 
-def test_what_cannot_be_written_yet_is_written_when_it_can_be(server: "redis.Redis", broker_url: str) -> None:
+def test_what_cannot_be_written_yet_is_written_when_it_can_be(server: "redis.Redis", redis_url: str) -> None:
     """A lease that has ended is taken anew; until then nothing is written, and nothing waits for it."""
-    keeper = a_keeper(plain(broker_url))
+    keeper = a_keeper(redis_url)
     keeper.restore(server)
     keeper.put_down()
     keys_before = server.exists(keeper.key)
@@ -206,10 +193,10 @@ def test_without_redis_a_node_learns_on_and_ends_in_time(server: "redis.Redis", 
     assert keeper.describe()["verdict"] == "nothing_kept"
 
 
-def test_a_state_that_nobody_can_read_is_replaced(server: "redis.Redis", broker_url: str) -> None:
+def test_a_state_that_nobody_can_read_is_replaced(server: "redis.Redis", redis_url: str) -> None:
     """Whatever number it says it has."""
     leased_node(server)
-    keeper = a_keeper(plain(broker_url))
+    keeper = a_keeper(redis_url)
     server.hset(keeper.key, mapping={"schema": "9", "sequence": "500"})
     server.sadd(keys.factor_index("one"), keeper.key)
     keeper.restore(server)

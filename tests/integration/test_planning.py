@@ -4,13 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.integration.conftest import Cluster, wait_until
-
-CELL = {"kind": "noop", "batch_class": 64, "occupancy": 0, "samples": 100}
-DURATIONS = {"p50_ns": 1, "p95_ns": 1, "p99_ns": 1}
-"""No batch takes a nanosecond: each overruns its plan."""
 
 
 def planning_of(cluster: Cluster) -> dict[str, Any] | None:
@@ -18,14 +12,6 @@ def planning_of(cluster: Cluster) -> dict[str, Any] | None:
     stats = cluster.ask("stats")
     planning: dict[str, Any] | None = stats["governor"].get("planning")
     return planning
-
-
-@pytest.fixture
-def profiles(tmp_path: Path) -> Path:
-    """Return a file of profiles that are far too short."""
-    path = tmp_path / "profiles.json"
-    path.write_text(json.dumps({"schema": 1, "conditions": {}, "cells": [{**CELL, **DURATIONS}]}))
-    return path
 
 
 def test_a_worker_learns_from_real_work_alone(cluster: Cluster, profiles: Path) -> None:

@@ -22,12 +22,6 @@ MUCH = 2**60
 
 
 @pytest.fixture
-def redis_url(broker_url: str) -> str:
-    """Return the server's URL in redis-py's spelling."""
-    return broker_url.replace("redis+socket://", "unix://", 1)
-
-
-@pytest.fixture
 def tracked(redis_url: str) -> Iterator[TrackedClient]:
     """Return a tracked client, closed at the end."""
     client = TrackedClient(redis_url)
