@@ -27,6 +27,7 @@ class Reason(StrEnum):
     WORKER_LOST = "worker_lost"
     TIME_LIMIT = "time_limit"
     CANCELLED = "cancelled"
+    STALE = "stale"
     STORE_UNAVAILABLE = "store_unavailable"
     INTERNAL_ERROR = "internal_error"
 

@@ -18,6 +18,7 @@ from tasks.errors import Failure
 from tasks.kind import Kind
 from tasks.store.keys import is_name
 from worker.claim import Claimed
+from worker.contracts import BEST_EFFORT, SentContract, read_contract
 from worker.deaths import LastEnd
 from worker.envelope import read_call, read_message
 from worker.estimates import admitted_estimate
@@ -91,6 +92,8 @@ class ClaimedItem:
     has_moved_estimate: bool = False
     """A node wrote that, not its sender."""
     eta: str | None = None
+    contract: SentContract = BEST_EFFORT
+    """Who comes first, and until when it is of use."""
     request: Any = None
 
     @property
@@ -115,6 +118,12 @@ class ClaimedItem:
             state.task_ready(self.request)
             text = _beginning(f"{failure.reason}: {failure.cause}", _LONGEST_CAUSE)
             self.request.send_event("task-failed", exception=text, traceback="")
+
+    def announce_drop(self) -> None:
+        """Send Celery's event of a job that nobody wants done any more, and end Celery's bookkeeping."""
+        self.request.acknowledged = True
+        state.task_ready(self.request)
+        self.request.send_event("task-revoked", terminated=False, signum=None, expired=True)
 
     def announce_return(self, why: str) -> None:
         """Send Celery's event of a job that will be tried again, and end Celery's bookkeeping.
@@ -165,6 +174,7 @@ def read_item(claimed: Claimed, channel: LeaseChannel) -> ClaimedItem:
         last_end=_last_end(history),
         estimate_text=json.dumps(moved) if moved else str(headers.get("estimate") or ""),
         has_moved_estimate=bool(moved),
+        contract=read_contract(headers),
     )
 
 

@@ -39,6 +39,7 @@ from worker.running_batch import BatchServices, RunningBatch
 from worker.settle import Settler
 from worker.sight import Sight
 from worker.store_health import StoreHealth
+from worker.superseding import MOST_MESSAGES
 from worker.turn_taking import wait_seconds
 
 log = get_logger(__name__)
@@ -68,14 +69,15 @@ class Puller:
         self._keeper = keeper_of(node, self.lease)
         self._bell = Doorbell(self.pull)
         self.settler = Settler(self.lease, on_added=self._settle_soon)
+        self._client = plain_client(settings.redis_url)
         self._reception = Reception(
             Store(settings.store, settings.import_roots),
             self.settler,
             receive,
             self.lease.server_now_ms,
             self._store,
+            self._next_messages,
         )
-        self._client = plain_client(settings.redis_url)
         self._setup = SetupWarnings()
         registry = ProjectQueue(settings.redis_url)
         sight = None if settings.single_node else Sight(settings.name, registry.nodes, time.monotonic_ns)
@@ -237,6 +239,8 @@ class Puller:
             "refused_settlements": self.settler.refused,
             "given_back": self.lease.given_back,
             "reception_errors": self._reception.unexpected_errors,
+            "dropped_stale": self._reception.stale,
+            "dropped_superseded": self._reception.superseded,
             "running_batches": len(self._running),
         }
 
@@ -317,6 +321,10 @@ class Puller:
         for tag in sorted({tag.decode() for tag in held} - ours):
             log.warning("stray_given_back", tag=tag)
             self.settler.add({"tag": tag, "action": "requeue", "attempts": 0})
+
+    def _next_messages(self, name: str) -> list[bytes]:
+        """Return the next messages of a list, the next in line first."""
+        return cast("list[bytes]", self._client.lrange(name, -MOST_MESSAGES, -1))[::-1]
 
     # -- Pull -------------------------------------------------------------------------
 

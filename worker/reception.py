@@ -19,10 +19,12 @@ from tasks.store import Store
 from worker import quarantine, refusals
 from worker.claim import Claimed
 from worker.claimed_item import ClaimedItem, LeaseChannel, read_item, unread_item
+from worker.contracts import NS_PER_MS
 from worker.dead_jobs import DeadEnding
 from worker.logs import get_logger
 from worker.settle import Settler, failed_entry
 from worker.store_health import StoreAwayError, StoreHealth, until_it_is_back
+from worker.superseding import NextMessages, superseded
 
 log = get_logger(__name__)
 
@@ -44,13 +46,17 @@ class Reception:
         receive: Callable[[Any], list[Any]],
         server_now_ms: Callable[[], int],
         health: StoreHealth | None = None,
+        next_messages: NextMessages = lambda _list: (),
     ) -> None:
-        """``health`` is the store's; None where nobody asks."""
+        """``health`` is the store's; None where nobody asks. ``next_messages`` tells what waits behind."""
         self._store = store
         self._health = health
         self._settler = settler
         self._receive = receive
         self._server_now_ms = server_now_ms
+        self._next_messages = next_messages
+        self.stale = self.superseded = 0
+        """Jobs that were dropped."""
         self._channel = LeaseChannel(self._on_refused)
         self._refused: set[str] = set()
         self.unexpected_errors = 0
@@ -66,9 +72,36 @@ class Reception:
         for message in claimed:
             with self._boundary(message, kind):
                 item = self._read(message, kind)
-                if item is not None and self._may_run(item, kind):
+                if item is not None and self._may_run(item, kind) and not self._is_stale(item, kind):
                     items.append(item)
-        return items
+        return self._latest(items)
+
+    def _latest(self, items: list[ClaimedItem]) -> list[ClaimedItem]:
+        """Return the items that no newer one has superseded; the others are dropped."""
+        tags = superseded(items, self._next_messages)
+        for item in items:
+            if item.tag in tags:
+                self.superseded += 1
+                self._drop(item)
+        return [item for item in items if item.tag not in tags]
+
+    def _is_stale(self, item: ClaimedItem, kind: str) -> bool:
+        """Drop an item whose result would be too old; of a project it fails, for the project tells of it."""
+        contract, now_ms = item.contract, self._server_now_ms()
+        if not contract.is_stale(now_ms):
+            return False
+        self.stale += 1
+        if item.place is None:
+            self._drop(item)
+        else:
+            max_age_ms = (contract.contract.max_age_ns or 0) // NS_PER_MS
+            age_ms = now_ms - contract.captured_ms(now_ms)
+            self._fail(item, kind, refusals.stale(item.name, age_ms, max_age_ms))
+        return True
+
+    def _drop(self, item: ClaimedItem) -> None:
+        self._settler.add({"tag": item.tag, "action": "drop"})
+        item.announce_drop()
 
     def refuse(self, message: Claimed, kind: str, failure: Failure) -> None:
         """Fail a claimed message without running it.

@@ -50,6 +50,16 @@ def undecodable(name: str, cause: str) -> Failure:
     )
 
 
+def stale(name: str, age_ms: int, max_age_ms: int) -> Failure:
+    """Return the failure of an item of a project that came too late for its contract."""
+    return Failure(
+        name=name,
+        reason=Reason.STALE,
+        cause=f"it is {age_ms} ms old, and of no use after {max_age_ms} ms (its max age)",
+        cure="Submit the project again with a greater max age, or without one; or add machines.",
+    )
+
+
 def positional_arguments(name: str) -> Failure:
     """Return the failure of a job that was called with positional arguments."""
     return Failure(

@@ -96,6 +96,11 @@ class Settler:
         return len(group), (names, json.dumps(group), keys.MAX_DEAD_JOBS, keys.MAX_DEAD_BYTES)
 
 
+def list_of(tag: str) -> str:
+    """Return the list that a claimed message came from: the part of its tag after the second colon."""
+    return tag.split(":", 2)[2]
+
+
 def settlement(item: ClaimedItem, action: str) -> dict[str, Any]:
     """Return the part of a settlement that every action has."""
     entry: dict[str, Any] = {"tag": item.tag, "action": action}

@@ -3,6 +3,7 @@
 -- An entry has a tag and an action:
 --   done | failed | not_ready  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?,
 --                                keeps_message?}
+--   drop           nobody wants it done any more; only a job without a project
 --   requeue        {attempts, lost?, estimate?, last_end?, lost_on? (JSON texts)}
 --   park           {attempts, delay_ms | due_ms (by the server's clock)}
 --   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
@@ -10,7 +11,7 @@
 -- Returns {settled, refused, list, list, ...}: the lists that something was pushed to.
 local settled, refused = 0, 0
 -- Added up: a command for each would be a third of what settling a job of nobody costs.
-local left = {done = 0, not_ready = 0, failed = 0}
+local left = {done = 0, not_ready = 0, failed = 0, dropped = 0}
 local FINISHES = {done = true, failed = true, not_ready = true}
 
 -- What a cancelled project still had running is counted where it is done; nothing follows from it.
@@ -131,6 +132,8 @@ for _, entry in ipairs(cjson.decode(ARGV[1])) do
       elseif FINISHES[entry.action] then
         if entry.project then finish_item(entry) end
         if entry.report then bury(entry, payload) else left[entry.action] = left[entry.action] + 1 end
+      elseif entry.action == 'drop' then
+        left.dropped = left.dropped + 1
       else
         give_back(entry, payload)
       end

@@ -35,7 +35,11 @@ class Scene:
         self.answer = "accept"
         self.error: Exception | None = None
         """What Celery raises over the next message."""
-        self.reception = Reception(self.store, cast("Settler", self), self._celery, self._now_ms)
+        self.behind: list[bytes] = []
+        """What waits behind the claimed messages."""
+        self.reception = Reception(
+            self.store, cast("Settler", self), self._celery, self._now_ms, next_messages=lambda _: self.behind
+        )
 
     def add(self, entry: dict[str, Any]) -> None:
         """Keep what is settled."""
@@ -269,3 +273,73 @@ def test_a_failure_that_one_file_forbids_to_record_is_settled_all_the_same(tmp_p
     scene.reception.refuse(a_claimed("a"), KIND, FAILURE)
 
     assert (scene.reason, health.is_away) == (Reason.NEEDS_BIGGER_NODE, False)
+
+
+NOW_MS = int(SERVER_NOW.timestamp() * 1000)
+
+
+def bare(item: str, **headers: Any) -> Claimed:
+    """Build a message of a job without a project, with these headers."""
+    fields = json.loads(a_claimed(item).payload)
+    for name in ("project", "stage", "item"):
+        del fields["headers"][name]
+    fields["headers"] |= headers
+    return Claimed(tag=f"000000000001:{item}:{KIND}", payload=json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(("age_ms", "is_run"), [(100, True), (101, False)])
+def test_a_job_that_is_too_old_is_dropped(scene: Scene, age_ms: int, is_run: bool) -> None:  # noqa: FBT001 - a parameter
+    """By the server's clock; nobody hears of a failure, and it is counted."""
+    items = scene.receive(bare("a", max_age_ms=100, captured_at_ms=NOW_MS - age_ms))
+
+    assert bool(items) is is_run
+    assert scene.reception.stale == (not is_run)
+    assert scene.entries == ([] if is_run else [{"tag": f"000000000001:a:{KIND}", "action": "drop"}])
+
+
+def test_an_item_of_a_project_that_is_too_old_fails(scene: Scene) -> None:
+    """The project goes on, and tells of it."""
+    assert scene.receive(with_headers(max_age_ms=100, captured_at_ms=NOW_MS - 500)) == []
+    assert scene.reason == "stale"
+    assert "it is 500 ms old, and of no use after 100 ms" in scene.failure.cause
+
+
+@pytest.mark.parametrize("header", [{"max_age_ms": 100}, {"captured_at_ms": 0}])
+def test_a_job_without_age_or_capture_is_not_too_old(scene: Scene, header: dict[str, int]) -> None:
+    """Nothing is guessed."""
+    assert len(scene.receive(bare("a", **header))) == 1
+
+
+def test_a_contract_that_makes_no_sense_fails_its_job(scene: Scene) -> None:
+    """With the name of the header."""
+    assert scene.receive(bare("a", period_ms="soon")) == []
+    (entry,) = scene.entries
+    assert "period_ms is 'soon'" in json.loads(entry["report"])["cause"]
+
+
+def test_of_jobs_with_one_key_the_newest_is_run(scene: Scene) -> None:
+    """Of those claimed together; another key is another stream."""
+    items = scene.receive(
+        bare("1", supersede_key="camera1"),
+        bare("2", supersede_key="camera2"),
+        bare("3", supersede_key="camera1"),
+    )
+
+    assert [item.tag.split(":")[1] for item in items] == ["2", "3"]
+    assert [entry["action"] for entry in scene.entries] == ["drop"]
+    assert scene.reception.superseded == 1
+
+
+def test_a_newer_one_that_waits_supersedes_what_was_claimed(scene: Scene) -> None:
+    """What cannot be read supersedes nothing."""
+    scene.behind = [b'{"supersede_key": ', bare("9", supersede_key="camera1").payload]
+    items = scene.receive(bare("1", supersede_key="camera1"), bare("2", supersede_key="camera2"), bare("3"))
+
+    assert [item.tag.split(":")[1] for item in items] == ["2", "3"]
+
+
+def test_jobs_without_a_key_ask_for_nothing(scene: Scene) -> None:
+    """It would be a round trip for every claim."""
+    scene.reception._next_messages = lambda _: pytest.fail("it has asked")  # the test is that nobody does
+
+    assert len(scene.receive(bare("1"), bare("2"))) == 2
