@@ -19,6 +19,7 @@ from tasks.opencl import switch_off
 from tasks.store import Store
 from tasks.store.probe import fault_behind
 from worker import time_limits
+from worker.contracts import NOTHING_SAID, SentContract, read_contract
 from worker.deaths import Ending
 from worker.envelope import to_push
 from worker.frames import BatchReport, BatchRequest, Place
@@ -165,7 +166,7 @@ class BatchRunner:
         except StoreError as error:
             emit(index, self._store_trouble(error, request))
             return
-        emit(index, outcome_frame(outcome))
+        emit(index, outcome_frame(outcome, read_contract(request.contract(index))))
 
     def _keep_record(self, place: Place | None, outcome: Outcome) -> None:
         if isinstance(outcome, Failed) and not isinstance(outcome, Elsewhere):
@@ -218,13 +219,14 @@ def _internal_error(error: Exception, name: str) -> Failed:
     )
 
 
-def outcome_frame(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as the JSON object that the main process settles."""
+def outcome_frame(outcome: Outcome, contract: SentContract = NOTHING_SAID) -> dict[str, Any]:
+    """Return an outcome as the JSON object that the main process settles; what follows has its contract."""
     match outcome:
         case Done():
-            frame: dict[str, Any] = {"action": "done", "pushes": [to_push(job) for job in outcome.follow_ups]}
+            pushes = [to_push(job, contract) for job in outcome.follow_ups]
+            frame: dict[str, Any] = {"action": "done", "pushes": pushes}
             if outcome.continuation is not None:
-                frame["continuation"] = to_push(outcome.continuation)
+                frame["continuation"] = to_push(outcome.continuation, contract)
                 frame["continue_at"] = outcome.continue_at
             if outcome.progress:
                 frame["progress"] = dict(outcome.progress)

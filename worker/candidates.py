@@ -59,15 +59,17 @@ def in_order(
 ) -> list[Head]:
     """Return heads in the order to try them.
 
-    Most urgent class first; then what was set aside as large (it has waited
-    for a node like this); then plans, which are short and keep others fed;
-    then the project that was served longest ago; within a project the latest
-    pipeline stage, to finish before starting; then the longest waiting.
+    Most urgent class first; then what is due first, where anything is due;
+    then what was set aside as large (it has waited for a node like this);
+    then plans, which are short and keep others fed; then the project that was
+    served longest ago; within a project the latest pipeline stage, to finish
+    before starting; then the longest waiting.
     """
     return sorted(
         heads,
         key=lambda head: (
             head.priority,
+            head.due_ms,
             not head.is_large,
             head.kind != EXPAND_KIND,
             turns.last(head.project),

@@ -4,11 +4,13 @@ Does not cover how they are asked for (:mod:`worker.queue_view`) nor what is
 claimed (:mod:`worker.intake`).
 """
 
+import json
 from dataclasses import dataclass
 
 from governor.model import Estimate
 from tasks.kind import Kind
 from worker import keys
+from worker.contracts import NOTHING_SAID, NS_PER_MS, SentContract, read_contract
 from worker.estimates import admitted_estimate, parsed_estimate
 
 BEST_EFFORT = 6
@@ -43,6 +45,14 @@ class Head:
     """What the message's header says; empty for a job without a project."""
     is_drained_for: bool = False
     """A large entry that a node makes room for: claimed as itself, not as the largest that fits."""
+    contract: SentContract = NOTHING_SAID
+    """What the message says of time; its class is its list's."""
+
+    @property
+    def due_ms(self) -> int:
+        """Return when its result is due, by the server's clock; far away where it has no deadline."""
+        captured_ns = (self.contract.captured_at_ms or 0) * NS_PER_MS
+        return self.contract.contract.absolute_deadline_ns(captured_ns) // NS_PER_MS
 
     @property
     def estimate_bytes(self) -> bytes:
@@ -95,7 +105,7 @@ def head_of(
     is_drained_for: bool = False,
 ) -> Head:
     """Return a head as the scripts ``peek`` and ``drain`` have told it."""
-    count, estimate_text, mark, message_class, charged_bytes, identity, came_from, project = reply
+    count, estimate_text, mark, message_class, charged_bytes, identity, came_from, project, contract = reply
     priority = keys.priority_of_list(came_from.decode())
     if priority == 0 and not message_class:
         # kombu's own default is 0, which Redis serves first; without our
@@ -113,4 +123,15 @@ def head_of(
         identity=identity.decode(),
         project=project.decode(errors="surrogateescape"),
         is_drained_for=is_drained_for,
+        contract=_contract_of(contract),
     )
+
+
+def _contract_of(text: bytes) -> SentContract:
+    """Return what a script has told; one that makes no sense is refused when its message is claimed."""
+    if not text:
+        return NOTHING_SAID
+    try:
+        return read_contract(json.loads(text))
+    except ValueError:
+        return NOTHING_SAID

@@ -18,7 +18,7 @@ from tasks.errors import Failure
 from tasks.kind import Kind
 from tasks.store.keys import is_name
 from worker.claim import Claimed
-from worker.contracts import BEST_EFFORT, SentContract, read_contract
+from worker.contracts import NOTHING_SAID, SentContract, read_contract
 from worker.deaths import LastEnd
 from worker.envelope import read_call, read_message
 from worker.estimates import admitted_estimate
@@ -92,7 +92,7 @@ class ClaimedItem:
     has_moved_estimate: bool = False
     """A node wrote that, not its sender."""
     eta: str | None = None
-    contract: SentContract = BEST_EFFORT
+    contract: SentContract = NOTHING_SAID
     """Who comes first, and until when it is of use."""
     request: Any = None
 

@@ -18,6 +18,7 @@ from typing import Self
 
 from celery import Celery
 
+from governor.planning.contract import Contract
 from tasks.catalog import load_kinds
 from tasks.errors import ProjectError, Reason, StoreError
 from tasks.expand import PHASES, Phase
@@ -79,12 +80,14 @@ class Client:
         parameters: ProjectParameters | None = None,
         link: bool = False,
         until: Phase = "model",
+        contract: Contract | None = None,
     ) -> str:
         """Make a project of a folder of photos, or of listed ones, and start it; returns its name.
 
         The same photos and parameters again continue the project they have
         become, and whatever had failed is tried again. ``link`` leaves the
-        photos where they are: every node must see them there.
+        photos where they are: every node must see them there. ``contract`` says who
+        comes first, and until when results are of use; without one the project is best effort.
 
         Raises:
             ProjectError: no photos; the name belongs to another project; a
@@ -103,7 +106,7 @@ class Client:
         self._end_cancelling(project.id)
         project.clear_failures()
         self._queue.forget_dead(project.id)
-        self._queue.start(project.id, until=until)
+        self._queue.start(project.id, until=until, contract=contract)
         return project.id
 
     def projects(self) -> list[str]:

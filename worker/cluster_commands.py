@@ -17,12 +17,16 @@ from worker.cluster_options import BrokerOption, StoreOption, cluster
 from worker.cluster_watch import Ending, show_ending, show_started_again, watch_to_the_end
 from worker.command_endings import errors, interruptible, plain_errors, say
 from worker.command_options import (
+    Class,
+    ClassOption,
+    DeadlineOption,
     Features,
     FeaturesOption,
     JsonOption,
     LinkOption,
     Matcher,
     MatcherOption,
+    MaxAgeOption,
     MaxFeaturesOption,
     MaxImageSizeOption,
     Pairs,
@@ -30,6 +34,7 @@ from worker.command_options import (
     PhotosArgument,
     Until,
     UntilOption,
+    project_contract,
     project_parameters,
 )
 
@@ -51,6 +56,9 @@ def submit(
     matcher: MatcherOption = Matcher.CPU,
     link: LinkOption = False,
     until: UntilOption = Until.MODEL,
+    service_class: ClassOption = Class.BEST_EFFORT,
+    deadline: DeadlineOption = None,
+    max_age: MaxAgeOption = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,6 +67,7 @@ def submit(
         parameters = project_parameters(
             features, pairs, max_image_size_px=max_image_size, max_features=max_features, matcher=matcher
         )
+        contract = project_contract(service_class, deadline, max_age)
         warning = check_places(photos, parameters.pairs)
     if warning:
         say(warning)
@@ -67,7 +76,9 @@ def submit(
         interruptible("submit the same photos again to be sure"),
         cluster(broker, store) as client,
     ):
-        project_id = client.submit(photos, name=name, parameters=parameters, link=link, until=until.value)
+        project_id = client.submit(
+            photos, name=name, parameters=parameters, link=link, until=until.value, contract=contract
+        )
         if not client.nodes():
             say("no worker is connected yet; the project waits for one")
         ending = _watched(client, project_id) if watch else None

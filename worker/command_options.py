@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from governor.planning.contract import Contract
 from tasks.parameters import (
     ExecutionParameters,
     FeatureParameters,
@@ -17,6 +18,7 @@ from tasks.parameters import (
     ProjectParameters,
     canonical_strategies,
 )
+from worker.contracts import LONGEST_MS, read_contract
 from worker.settings import WrongSettingError
 
 
@@ -98,6 +100,53 @@ MaxImageSizeOption = Annotated[
 ]
 MaxFeaturesOption = Annotated[int, typer.Option(min=1, max=8192, help="Features per image.")]
 LinkOption = Annotated[bool, typer.Option(help="Leave the photos where they are instead of copying.")]
+
+
+class Class(StrEnum):
+    """Who comes first."""
+
+    PROTECTED = "protected"
+    HIGH = "high"
+    BEST_EFFORT = "best_effort"
+
+
+ClassOption = Annotated[Class, typer.Option("--class", help="Who comes first.")]
+DeadlineOption = Annotated[
+    str | None, typer.Option(help="Of equal class what is due first comes first: so long from now, like 90s.")
+]
+MaxAgeOption = Annotated[
+    str | None, typer.Option(help="What has not begun so long from now is left out, like 10m.")
+]
+_MS_PER = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
+
+
+def read_milliseconds(text: str | None) -> int | None:
+    """Parse a time such as 500ms, 90s, 1.5h or 2d, of 1 ms to 30 days.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text.strip())
+    milliseconds = round(float(match[1]) * _MS_PER[match[2]]) if match else 0
+    if not 1 <= milliseconds <= LONGEST_MS:
+        raise typer.BadParameter(
+            f"{text} is no time of 1 ms to 30 days; write it like 500ms, 90s, 10m, 2h, 1d"
+        )
+    return milliseconds
+
+
+def project_contract(service_class: Class, deadline: str | None, max_age: str | None) -> Contract | None:
+    """Return the contract of a project; None where nothing is asked for.
+
+    Raises:
+        typer.BadParameter: a time makes no sense.
+    """
+    times = {"deadline_ms": read_milliseconds(deadline), "max_age_ms": read_milliseconds(max_age)}
+    if service_class is Class.BEST_EFFORT and not any(times.values()):
+        return None
+    return read_contract({"class": service_class.value, **times}).contract
 
 
 def read_bytes(text: str | None) -> int | None:

@@ -30,6 +30,11 @@ class SentContract:
     captured_at_ms: int | None = None
     """When its data was captured, in milliseconds since 1970; None = when it was sent, as far as we know."""
 
+    @property
+    def priority(self) -> int:
+        """Return kombu's priority of its class: the list that it belongs to."""
+        return int(self.contract.service_class)
+
     def captured_ms(self, now_ms: int) -> int:
         """Return when its data was captured: not in the future, whatever its sender's clock says."""
         return now_ms if self.captured_at_ms is None else min(self.captured_at_ms, now_ms)
@@ -40,7 +45,7 @@ class SentContract:
         return self.contract.is_stale(captured_ns, now_ms * NS_PER_MS + takes_ns)
 
 
-BEST_EFFORT = SentContract(contract=Contract())
+NOTHING_SAID = SentContract(contract=Contract())
 """Of a message that says nothing."""
 
 
@@ -64,8 +69,9 @@ def read_contract(headers: Mapping[str, Any]) -> SentContract:
     return SentContract(contract=contract, captured_at_ms=captured_at_ms)
 
 
-def to_headers(contract: Contract) -> dict[str, str | int]:
+def to_headers(sent: SentContract) -> dict[str, str | int]:
     """Return the headers that tell a contract; of best effort without more none but its class."""
+    contract = sent.contract
     times = {
         "period_ms": contract.period_ns,
         "deadline_ms": contract.deadline_ns,
@@ -76,6 +82,8 @@ def to_headers(contract: Contract) -> dict[str, str | int]:
     told |= {name: -(-value // NS_PER_MS) for name, value in times.items() if value is not None}
     if contract.supersede_key:
         told["supersede_key"] = contract.supersede_key
+    if sent.captured_at_ms is not None:
+        told["captured_at_ms"] = sent.captured_at_ms
     return told
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tasks.kind import Job
 from worker import keys
+from worker.contracts import NOTHING_SAID, SentContract, to_headers
 
 MAX_NESTED_LEVELS = 64
 """Of a job's call: what is read here is written again, deeper in the stack, for a child."""
@@ -29,7 +30,7 @@ class PayloadTooLargeError(ValueError):
     """A job's message is larger than the queue accepts."""
 
 
-def to_message(job: Job, *, priority: int = 6, message_class: str = "best_effort") -> str:
+def to_message(job: Job, contract: SentContract = NOTHING_SAID) -> str:
     """Return the text of a Celery task message (protocol 2, JSON, body as plain text).
 
     Raises:
@@ -43,8 +44,8 @@ def to_message(job: Job, *, priority: int = 6, message_class: str = "best_effort
             ),
             "content-encoding": "utf-8",
             "content-type": _CONTENT_TYPE,
-            "headers": _headers(job, job_id, message_class),
-            "properties": _properties(job, job_id, priority),
+            "headers": _headers(job, job_id, contract),
+            "properties": _properties(job, job_id, contract.priority),
         }
     )
     if len(text) > keys.MAX_PAYLOAD_BYTES:
@@ -54,7 +55,7 @@ def to_message(job: Job, *, priority: int = 6, message_class: str = "best_effort
     return text
 
 
-def _headers(job: Job, job_id: str, message_class: str) -> dict[str, Any]:
+def _headers(job: Job, job_id: str, contract: SentContract) -> dict[str, Any]:
     headers: dict[str, Any] = {
         "lang": "py",
         "task": job.kind,
@@ -78,7 +79,7 @@ def _headers(job: Job, job_id: str, message_class: str) -> dict[str, Any]:
         "project": job.project,
         "stage": job.stage,
         "item": job.item,
-        "class": message_class,
+        **to_headers(contract),
     }
     if job.name:
         headers["name"] = job.name
@@ -99,11 +100,11 @@ def _properties(job: Job, job_id: str, priority: int) -> dict[str, Any]:
     }
 
 
-def to_push(job: Job, *, priority: int = 6) -> dict[str, str]:
+def to_push(job: Job, contract: SentContract = NOTHING_SAID) -> dict[str, str]:
     """Return a job in the form that the scripts push: list, text and its place in the project."""
     return {
-        "list": keys.queue_list(job.kind, priority),
-        "payload": to_message(job, priority=priority),
+        "list": keys.queue_list(job.kind, contract.priority),
+        "payload": to_message(job, contract),
         "project": job.project,
         "stage": job.stage,
         "item": job.item,

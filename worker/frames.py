@@ -38,10 +38,16 @@ class BatchRequest:
     places: tuple[Place | None, ...]
     """Where each item stands in its project; None for a job that belongs to none."""
     grant: Grant
+    contracts: tuple[dict[str, Any], ...] = ()
+    """What each item's headers say of its contract: what follows from it has the same."""
     store_id: str = ""
     """What the store calls itself that the batch is for; "" = not known."""
     soft_seconds: float | None = None
     """The least soft time limit of its items; None = none has one."""
+
+    def contract(self, index: int) -> dict[str, Any]:
+        """Return what an item's headers say of its contract."""
+        return self.contracts[index] if self.contracts else {}
 
     def to_line(self) -> bytes:
         """Encode as one line."""
@@ -53,6 +59,7 @@ class BatchRequest:
                 "payloads": self.payloads,
                 "places": [_fields_of(place) if place else None for place in self.places],
                 "grant": _fields_of(self.grant),
+                "contracts": self.contracts,
                 "store_id": self.store_id,
                 "soft_seconds": self.soft_seconds,
             }
@@ -65,6 +72,7 @@ class BatchRequest:
         fields["payloads"] = tuple(fields["payloads"])
         fields["places"] = tuple(Place(**place) if place else None for place in fields["places"])
         fields["grant"] = Grant(**fields["grant"])
+        fields["contracts"] = tuple(fields["contracts"])
         return cls(**fields)
 
 

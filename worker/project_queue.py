@@ -12,10 +12,12 @@ from typing import Any, cast
 import redis
 from kombu.exceptions import OperationalError
 
+from governor.planning.contract import Contract
 from tasks.catalog import STAGES
 from tasks.expand import PLAN_STAGE, ExpandPayload, expand_job
 from worker import dead_list, keys
 from worker.connections import plain_client
+from worker.contracts import NOTHING_SAID, SentContract
 from worker.dead_jobs import DeadJob
 from worker.dead_list import PutBack
 from worker.envelope import to_push
@@ -66,9 +68,13 @@ class ProjectQueue:
     def __init__(self, redis_url: str) -> None:
         self._redis = plain_client(redis_url)
 
-    def start(self, project_id: str, *, until: str) -> bool:
-        """Start or resume a project whose store is ready; one that runs looks again at its end (False)."""
-        first = to_push(expand_job(ExpandPayload.model_validate({"project": project_id, "until": until})))
+    def start(self, project_id: str, *, until: str, contract: Contract | None = None) -> bool:
+        """Start or resume a project whose store is ready; one that runs looks again at its end (False).
+
+        With a contract all its jobs have it; they count as captured now.
+        """
+        first_job = expand_job(ExpandPayload.model_validate({"project": project_id, "until": until}))
+        first = to_push(first_job, self._sent_now(contract))
         with queue_errors():
             started = run(
                 self._redis,
@@ -80,6 +86,12 @@ class ProjectQueue:
                 until,
             )
         return bool(started)
+
+    def _sent_now(self, contract: Contract | None) -> SentContract:
+        if contract is None:
+            return NOTHING_SAID
+        with queue_errors():
+            return SentContract(contract=contract, captured_at_ms=_server_ms(self._redis))
 
     def check_room(self) -> None:
         """Check that the queue takes something new, before anything is changed for what it would refuse.

@@ -14,6 +14,7 @@ from governor.planning.planner import Plan
 from tasks.kind import Kind, TimeLimit
 from worker import time_limits
 from worker.claimed_item import ClaimedItem
+from worker.contracts import NOTHING_SAID, to_headers
 from worker.deaths import Death, Ending
 from worker.duration_log import BatchDuration, DurationLog
 from worker.frames import BatchReport, BatchRequest
@@ -56,6 +57,7 @@ class RunningBatch:
             payloads=tuple(item.payload for item in items),
             places=tuple(item.place for item in items),
             grant=reservation.grant,
+            contracts=_contracts_of(items),
             soft_seconds=time_limits.least_soft_seconds(limits),
             store_id=services.store.store_id if services.store is not None else "",
         )
@@ -223,3 +225,10 @@ class RunningBatch:
             self._is_over = True
             self._services.on_over(self)
             self._services.governor.release(self._reservation)
+
+
+def _contracts_of(items: Sequence[ClaimedItem]) -> tuple[dict[str, Any], ...]:
+    """Return the items' contracts as headers; nothing where none says anything, as almost always."""
+    if all(item.contract == NOTHING_SAID for item in items):
+        return ()
+    return tuple(to_headers(item.contract) for item in items)

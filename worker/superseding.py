@@ -1,5 +1,7 @@
 """Finds out which claimed jobs have been superseded: a newer one with their key was sent to the same list.
 
+Jobs of a project are not: each of them is wanted.
+
 Looks at what was claimed together, and at the next few messages behind that.
 One that another node takes at the same moment is not seen: then both run.
 """
@@ -47,4 +49,4 @@ def keys_of(messages: Iterable[bytes]) -> set[str]:
 
 
 def _key(item: ClaimedItem) -> str:
-    return item.contract.contract.supersede_key
+    return "" if item.place is not None else item.contract.contract.supersede_key

@@ -33,6 +33,7 @@ from tests.unit.worker.builders import KIND, a_claimed, a_job
 from worker import keys
 from worker.claimed_item import LeaseChannel, read_item
 from worker.connections import INVALIDATIONS, TrackedClient
+from worker.contracts import read_contract
 from worker.doorbell import Doorbell
 from worker.embedded import embedded_server
 from worker.envelope import to_message, to_push
@@ -128,10 +129,10 @@ def test_kombu_takes_the_message_that_a_claim_would_take(server: "redis.Redis", 
     assert channel.basic_get(KIND, no_ack=True).headers["item"] == "first"
 
 
-@pytest.mark.parametrize("priority", [0, 6])
-def test_a_stock_worker_could_run_our_messages(server: "redis.Redis", stock: Celery, priority: int) -> None:
+@pytest.mark.parametrize("name", ["protected", "best_effort"])
+def test_a_stock_worker_could_run_our_messages(server: "redis.Redis", stock: Celery, name: str) -> None:
     """Popped and decoded by kombu, understood by Celery's request (worker/envelope.py)."""
-    push = to_push(a_job(payload=KWARGS), priority=priority)
+    push = to_push(a_job(payload=KWARGS), read_contract({"class": name}))
     server.lpush(push["list"], push["payload"])
     with stock.connection_for_read() as connection, connection.SimpleQueue(KIND) as queue:
         message = queue.get(timeout=5)

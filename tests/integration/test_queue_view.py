@@ -3,16 +3,18 @@
 import select
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
 
 from governor.model import Estimate
 from tests.integration.noop_kinds import KINDS
-from tests.integration.scripted_node import LIST, message, number_of, put
+from tests.integration.scripted_node import LIST, message, now_ms, number_of, put
 from worker import keys
 from worker.claim import BEST_EFFORT, Head, LeaseLostError, Wish
 from worker.connections import TrackedClient
+from worker.contracts import NOTHING_SAID
 from worker.lease import Lease
 from worker.queue_view import QueueView, Turn
 from worker.settle import Settler
@@ -98,6 +100,34 @@ def test_a_protected_message_in_the_first_list_keeps_its_priority(
     put(server, message(0, message_class="protected"))
 
     assert [head.priority for head in looked(view)] == [0]
+
+
+def test_a_head_brings_its_contract(server: "redis.Redis", view: QueueView) -> None:
+    """A capture that lies ahead of the server's clock is now, and so is one that is not told."""
+    times: dict[str, Any] = {"period_ms": 500, "deadline_ms": 750, "supersede_key": "camera1"}
+    put(server, message(0, captured_at_ms=1_800, **times))
+    put(server, message(1, captured_at_ms=10**14, **times), source=keys.queue_list(LIST, 3))
+    put(server, message(2, **times), source=keys.queue_list(LIST, 6))
+    before_ms = now_ms(server)
+    heads = {head.source: head for head in looked(view)}
+    told = heads.pop(LIST)
+
+    assert (told.due_ms, told.contract.contract.period_ns) == (2_550, 500_000_000)
+    assert len(heads) == 2
+    for head in heads.values():
+        assert before_ms + 750 <= head.due_ms <= now_ms(server) + 750
+        assert head.contract.contract.supersede_key == "camera1"
+
+
+@pytest.mark.parametrize("headers", [{"deadline_ms": "soon"}, {"period_ms": -1}, {"captured_at_ms": "x"}])
+def test_a_contract_that_makes_no_sense_says_nothing(
+    server: "redis.Redis", view: QueueView, headers: dict[str, Any]
+) -> None:
+    """It is claimed as any other, and refused then."""
+    put(server, message(0, **headers))
+    (head,) = looked(view)
+
+    assert head.due_ms == NOTHING_SAID.contract.absolute_deadline_ns(0) // 1_000_000
 
 
 def test_a_view_of_no_queue_asks_nothing(tracked: TrackedClient, lease: Lease, settler: Settler) -> None:

@@ -44,19 +44,30 @@ local function bump(payload, more_attempts, more_lost, new)
   return text .. '},' .. rest
 end
 
--- What a claim compares, estimate text ('' = the kind's default) and mark; and class and project.
+-- What a contract tells of time, as JSON; '' = nothing. A capture that is not told, or lies ahead, is now.
+local function contract_of(headers)
+  local told = {}
+  for _, name in ipairs({'period_ms', 'deadline_ms', 'max_age_ms', 'supersede_key'}) do
+    if headers[name] ~= nil and headers[name] ~= cjson.null then told[name] = headers[name] end
+  end
+  if next(told) == nil then return '' end
+  told.captured_at_ms = math.min(tonumber(headers.captured_at_ms) or now_ms(), now_ms())
+  return cjson.encode(told)
+end
+
+-- What a claim compares, estimate text ('' = the kind's default) and mark; and class, project and contract.
 -- mark: ok | solo (a suspect, runs alone) | bad (cannot be read; failed at once); moved | moved_solo: the
 -- same, and the estimate is not its sender's, but one that a node has moved to (only scripts write those).
 local function head_of(payload)
   local attempts, lost, moved = open_envelope(payload)
   local readable, message = pcall(cjson.decode, payload)
   if not readable or type(message) ~= 'table' or type(message.headers) ~= 'table' then
-    return '', 'bad', '', ''
+    return '', 'bad', '', '', ''
   end
   local estimate = message.headers.estimate
   if estimate == nil or estimate == cjson.null then estimate = '' end
   if moved ~= '{}' then estimate = moved end
-  if type(estimate) ~= 'string' then return '', 'bad', '', '' end
+  if type(estimate) ~= 'string' then return '', 'bad', '', '', '' end
   local class = message.headers.class
   if type(class) ~= 'string' then class = '' end
   local project = message.headers.project
@@ -64,7 +75,7 @@ local function head_of(payload)
   local mark = 'ok'
   if attempts > 0 or lost >= 2 then mark = 'solo' end
   if moved ~= '{}' then mark = mark == 'ok' and 'moved' or 'moved_solo' end
-  return estimate, mark, class, project
+  return estimate, mark, class, project, contract_of(message.headers)
 end
 
 -- A tag is <incarnation serial>:<index>:<list>; the list is where the message came from.

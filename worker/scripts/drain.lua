@@ -10,9 +10,9 @@ local now, most_bytes = now_ms(), tonumber(ARGV[3])
 
 local function told(large, entry, charged_bytes)
   local list, payload = string.match(entry, '^([^%z]*)%z(.*)$')
-  local estimate, mark, class, project = head_of(payload)
+  local estimate, mark, class, project, contract = head_of(payload)
   local count = redis.call('ZCARD', large)
-  return {count, estimate, mark, class, charged_bytes, redis.sha1hex(payload), list, project, large}
+  return {count, estimate, mark, class, charged_bytes, redis.sha1hex(payload), list, project, contract, large}
 end
 
 local held = redis.call('HMGET', KEYS[2], 'holder', 'large', 'entry')

@@ -1,6 +1,6 @@
 -- Looks at the heads of lists and at the large entries, changing nothing.
 -- KEYS: list or large zset keys. ARGV: for each key 'list', or the most bytes to look for.
--- Returns for each key {count, estimate, mark, class, charged bytes, identity, list, project}; {count} where
+-- Returns for each key {count, estimate, mark, class, charged bytes, identity, list, project, contract}; {count} where
 -- nothing (that fits) waits. The identity tells one message from the next like it.
 local heads = {}
 for i, key in ipairs(KEYS) do
@@ -16,8 +16,8 @@ for i, key in ipairs(KEYS) do
     charged_bytes = entry[2]
   end
   if payload then
-    local estimate, mark, class, project = head_of(payload)
-    heads[i] = {count, estimate, mark, class, charged_bytes, redis.sha1hex(payload), list, project}
+    local estimate, mark, class, project, contract = head_of(payload)
+    heads[i] = {count, estimate, mark, class, charged_bytes, redis.sha1hex(payload), list, project, contract}
   else
     heads[i] = {count}
   end

@@ -9,6 +9,7 @@ from tests.unit.worker.builders import a_head
 from worker import candidates
 from worker.candidates import Turns, WaitingTimes, in_order
 from worker.claim import Head
+from worker.contracts import read_contract
 
 STAGE_OF = {"early": 0, "late": 5, "noop": 2}
 
@@ -34,6 +35,15 @@ def test_a_more_urgent_class_goes_first() -> None:
     protected = a_head(kind="early", source="c", priority=0)
 
     assert ordered(best_effort, high, protected) == [protected, high, best_effort]
+
+
+def test_what_is_due_first_goes_first_within_its_class() -> None:
+    """Without a deadline last, however long it has waited; a class is not overtaken for a deadline."""
+    late = a_head(source="2", contract=read_contract({"deadline_ms": 100, "captured_at_ms": 2}))
+    soon = a_head(source="1", contract=read_contract({"deadline_ms": 100, "captured_at_ms": 1}))
+    never, protected = a_head(source="a"), a_head(source="z", priority=0)
+
+    assert ordered(never, late, soon, protected, seen_ns={"2": 5, "1": 9}) == [protected, soon, late, never]
 
 
 def test_what_was_set_aside_goes_before_what_fits_anywhere() -> None:

@@ -63,7 +63,7 @@ class FakeQueue:
         self.calls.append(f"put back {job.job_id}")
         return self.is_put_back
 
-    def start(self, _project: str, *, until: str) -> None:
+    def start(self, _project: str, *, until: str, contract: object = None) -> None:  # noqa: ARG002 - the queue's signature
         """Start the project."""
         self.calls.append(f"start until {until}")
 

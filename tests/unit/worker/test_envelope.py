@@ -9,6 +9,7 @@ import pytest
 from governor.model import Estimate
 from tests.unit.worker.builders import KIND, SEPARATOR, a_job
 from worker import keys
+from worker.contracts import SentContract, read_contract
 from worker.envelope import (
     MAX_NESTED_LEVELS,
     PayloadTooLargeError,
@@ -28,10 +29,28 @@ def test_the_body_is_a_call_with_keyword_arguments_only() -> None:
     assert set(embedded) == {"callbacks", "errbacks", "chain", "chord"}
 
 
+CLASS_OF = {0: "protected", 3: "high", 6: "best_effort"}
+
+
+def a_contract(name: str, **headers: int) -> SentContract:
+    """Return a contract of a class."""
+    return read_contract({"class": name, **headers})
+
+
+def test_a_message_tells_its_contract() -> None:
+    """As any client would."""
+    message = json.loads(to_message(a_job(), a_contract("protected", period_ms=500, captured_at_ms=7)))
+    headers = message["headers"]
+
+    assert (headers["class"], headers["period_ms"], headers["captured_at_ms"]) == ("protected", 500, 7)
+    assert "deadline_ms" not in headers
+    assert message["properties"]["priority"] == 0
+
+
 def test_the_headers_name_the_place_and_the_estimate() -> None:
     """What the node and the scripts read without touching the body."""
     estimate = Estimate(memory_fixed_bytes=5)
-    message = json.loads(to_message(a_job("left-right", estimate=estimate), message_class="high"))
+    message = json.loads(to_message(a_job("left-right", estimate=estimate), a_contract("high")))
 
     names = ("task", "project", "stage", "item", "class", "estimate")
     assert [message["headers"][name] for name in names] == [
@@ -69,9 +88,9 @@ def test_a_message_may_be_as_large_as_the_queue_accepts_and_no_larger() -> None:
 @pytest.mark.parametrize(
     ("priority", "name"), [(0, KIND), (3, f"{KIND}{SEPARATOR}3"), (6, f"{KIND}{SEPARATOR}6")]
 )
-def test_a_push_names_the_list_of_its_priority(priority: int, name: str) -> None:
+def test_a_push_names_the_list_of_its_class(priority: int, name: str) -> None:
     """The script pushes to where kombu would have."""
-    push = to_push(a_job("a"), priority=priority)
+    push = to_push(a_job("a"), a_contract(CLASS_OF[priority]))
 
     assert push["list"] == name
     assert json.loads(push["payload"])["properties"]["priority"] == priority

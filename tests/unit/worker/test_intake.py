@@ -294,7 +294,7 @@ def a_drained_entry(needed_bytes: int) -> list[bytes | int]:
     """Build an entry as the script tells it."""
     estimate = Estimate(memory_fixed_bytes=needed_bytes).to_header().encode()
     large = keys.large(KIND).encode()
-    return [1, estimate, b"ok", b"", str(needed_bytes).encode(), b"drained", KIND.encode(), b"", large]
+    return [1, estimate, b"ok", b"", str(needed_bytes).encode(), b"drained", KIND.encode(), b"", b"", large]
 
 
 def test_what_is_drained_for_is_tried_first_and_once() -> None:

@@ -338,6 +338,13 @@ def test_a_newer_one_that_waits_supersedes_what_was_claimed(scene: Scene) -> Non
     assert [item.tag.split(":")[1] for item in items] == ["2", "3"]
 
 
+def test_jobs_of_a_project_supersede_nothing(scene: Scene) -> None:
+    """Each of them is wanted, and counted."""
+    items = scene.receive(*(with_headers(supersede_key="camera1", item=item) for item in ("a", "b")))
+
+    assert len(items) == 2
+
+
 def test_jobs_without_a_key_ask_for_nothing(scene: Scene) -> None:
     """It would be a round trip for every claim."""
     scene.reception._next_messages = lambda _: pytest.fail("it has asked")  # the test is that nobody does
