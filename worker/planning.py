@@ -78,8 +78,9 @@ class NodePlanning:
 
     def forget(self) -> None:
         """Start over: with the margin, without durations; counts since the start stay."""
-        for kind in self.profiles.kinds:
-            self._planner.forget(kind)
+        for planner in filter(None, (self._planner, self._shadow)):
+            for kind in self.profiles.kinds:
+                planner.forget(kind)
         if self.learner is not None:
             self.learner.forget()
         self._distrust_what_nobody_measured()

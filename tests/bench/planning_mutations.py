@@ -111,8 +111,8 @@ MUTATIONS = (
     Mutation(
         "factor rounded down to percent",
         "governor/planning/learner.py",
-        "return -(-self.factor(kind) // 10_000)",
-        "return self.factor(kind) // 10_000",
+        "return -(-factor // (ONE // 100))",
+        "return factor // (ONE // 100)",
         f"{_SIMULATION} tests/unit/worker/test_planning.py",
     ),
     Mutation(

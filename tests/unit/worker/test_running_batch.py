@@ -1,6 +1,7 @@
 """Each item of a batch ends in one settlement, and the reservation is released exactly once."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -600,13 +601,47 @@ def end(scene: Scene, *, actions: tuple[str, ...] = ("done",) * 3, worked_items:
 
 def test_a_batch_of_real_work_teaches() -> None:
     """Its plan is that of its dispatch: three items, nothing beside it."""
-    planning = a_planning()
-    scene = a_scene(planning=planning)
-    end_ns = scene.batch.projected_end_ns
-    end(scene)
+    planning, told = a_planning(), []
+    planning.on_observation = lambda: told.append(planning.observations)
+    end(a_scene(planning=planning))
 
     assert planning.describe()["kinds"] == {KIND: {"factor_percent": 110, "observations": 1, "overruns": 0}}
+    assert told == [1]
+
+
+def test_the_projected_end_is_the_cautious_one() -> None:
+    """Three items of a second, and the margin, from the dispatch on."""
+    before_ns = time.monotonic_ns()
+    end_ns = a_scene(planning=a_planning()).batch.projected_end_ns
+
     assert end_ns is not None
+    assert before_ns <= end_ns - 3_300_000_000 <= time.monotonic_ns()
+
+
+@dataclass
+class SpiedPlanning:
+    """Planning that knows nothing, and remembers what it was asked."""
+
+    asked: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def plan(self, _kind: str, *, items: int, others: int, variant: str) -> None:
+        """Remember."""
+        self.asked.append((items, others, variant))
+
+
+@pytest.mark.parametrize(("needs_opencl", "variant"), [(False, "cpu"), (True, "gpu")])
+def test_a_plan_is_of_the_batch_as_it_is_dispatched(needs_opencl: bool, variant: str) -> None:  # noqa: FBT001 - a parameter
+    """Its items, where it runs, and how many others run beside it: here none, then one."""
+    spied = SpiedPlanning()
+    scene = a_scene(planning=cast("NodePlanning", spied))
+    machine = Machine()
+    kind = a_kind(needs_opencl=needs_opencl)
+    _, reservation = scene.governor.reserve(machine.look(), kind.estimate, KIND, waiting_items=1)
+    assert reservation is not None
+    RunningBatch([an_item("d")], kind, reservation, scene.batch._services)
+    scene.governor.release(reservation)
+
+    assert spied.asked == [(3, 0, "cpu"), (1, 1, variant)]
 
 
 @pytest.mark.parametrize("worked_items", [0, 2])
