@@ -18,6 +18,7 @@ from worker.drain import DRAIN_AFTER_NS, Drain, DrainParts
 from worker.drain_key import DrainKey
 from worker.lease import Lease
 from worker.logs import get_logger
+from worker.look_ahead import LookAhead, Occupied, Veto
 from worker.misfits import Misfits
 from worker.node import Node
 from worker.overtaking import Overtaking
@@ -61,6 +62,8 @@ class _Plan:
     """How many messages to take before the other nodes have had their turn; None = what there is room for."""
     wished_messages: int = 0
     waits: list[Decision] = field(default_factory=list)
+    veto: Veto | None = None
+    """Why the last batch that was put off for what is reckoned to come was."""
     is_over: bool = False
     """A head was refused or moved on the way: what else waits must be looked at first."""
 
@@ -81,6 +84,9 @@ class Intake:
             kind.name: STAGES.index(kind.stage) if kind.stage in STAGES else len(STAGES)
             for kind in parts.node.kinds.values()
         }
+        planning = parts.services.planning
+        self.look_ahead = None if planning is None else LookAhead(planning=planning, kinds=parts.node.kinds)
+        """None = nothing is planned, so nothing is foreseen."""
         self._waits = Overtaking()
         self._next_busy_look_ns = 0
         self._turns = Turns()
@@ -138,7 +144,7 @@ class Intake:
             return False
         if plan.wishes or plan.is_over:
             return True
-        self._on_nothing_started(plan.waits, queues)
+        self._on_nothing_started(plan, queues)
         return False
 
     def leave(self, queues: QueueView) -> None:
@@ -160,6 +166,11 @@ class Intake:
         self._next_busy_look_ns = now_ns + _BUSY_LOOK_NS
         queues.look(self._drain.most_bytes)
         self._waits.note_seen(self._ours(queues), now_ns)
+        self._note_arrivals(queues, now_ns)
+
+    def _note_arrivals(self, queues: QueueView, now_ns: int) -> None:
+        if self.look_ahead is not None:
+            self.look_ahead.note(queues.heads(), now_ns, self._parts.lease.server_now_ms())
 
     def _ours(self, queues: QueueView) -> list[Head]:
         return [head for head in queues.heads() if not self._is_for_others(head)]
@@ -172,6 +183,7 @@ class Intake:
         for, before others take what is free.
         """
         heads, now_ns = self._ours(queues), time.monotonic_ns()
+        self._note_arrivals(queues, now_ns)
         self._waits.note_tried(heads, now_ns)
         ordered = in_order(heads, self._stage_of, self._waits.tried, self._turns)
         ordered.sort(key=lambda head: (head.priority, not self._is_starved(head, now_ns)))
@@ -227,6 +239,8 @@ class Intake:
         if reservation is None:
             self._on_not_admitted(head, decision, queues, plan)
             return None
+        if self._is_vetoed(head, reservation, plan):
+            return None
         self._drain.note_reserved(head, reservation)
         batch = reservation.grant.batch
         plan.wishes.append(Wish(head=head, batch=batch, powers_of_two=kind.powers_of_two))
@@ -234,6 +248,24 @@ class Intake:
         plan.wished_messages += batch
         plan.free_threads -= reservation.grant.cpu_threads
         return _behind(head, batch)
+
+    def _is_vetoed(self, head: Head, reservation: Reservation, plan: _Plan) -> bool:
+        """Give a reservation back whose batch would be in the way of what is reckoned to come."""
+        if self.look_ahead is None:
+            return False
+        now_ns = time.monotonic_ns()
+        running = [
+            Occupied(grant=batch.request.grant, projected_end_ns=batch.projected_end_ns or now_ns)
+            for batch in self._parts.running
+        ]
+        running += [Occupied(grant=one.grant, projected_end_ns=now_ns) for one in plan.unstarted]
+        free = self._governor.availability().available
+        veto = self.look_ahead.veto(head, reservation.grant, running, free, now_ns)
+        if veto is None:
+            return False
+        self._governor.release(reservation)
+        plan.veto = veto
+        return True
 
     def _reserve(self, head: Head, estimate: Estimate) -> tuple[Decision, Reservation | None]:
         return self._governor.reserve(
@@ -285,14 +317,18 @@ class Intake:
         self._parts.pool.submit(batch)
         return True
 
-    def _on_nothing_started(self, waits: Sequence[Decision], queues: QueueView) -> None:
+    def _on_nothing_started(self, plan: _Plan, queues: QueueView) -> None:
         """Note why, for the registry and the log, and whether trying again may help."""
+        waits = plan.waits
         reason = f"{waits[0].sentence()}{self._drain.sentence()}" if waits else None
-        if reason != self.waits_for and reason is not None and waits[0].reason not in _GOVERNOR_WAKES:
+        if plan.veto is not None:
+            reason = plan.veto.sentence()
+        is_told = waits and waits[0].reason in _GOVERNOR_WAKES and plan.veto is None
+        if reason != self.waits_for and reason is not None and not is_told:
             log.info("waiting", decision=reason)
         self.waits_for = reason
         # Large entries of which none fits are no heads, so none of them has been decided on.
-        self.should_retry = bool(queues.large_sets()) or any(
+        self.should_retry = (plan.veto is not None or bool(queues.large_sets())) or any(
             wait.verdict is Verdict.WAIT and wait.reason not in _GOVERNOR_WAKES for wait in waits
         )
 

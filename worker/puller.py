@@ -239,6 +239,7 @@ class Puller:
             "refused_settlements": self.settler.refused,
             "given_back": self.lease.given_back,
             "reception_errors": self._reception.unexpected_errors,
+            "vetoes": 0 if self._intake.look_ahead is None else self._intake.look_ahead.vetoes,
             "dropped_stale": self._reception.stale,
             "dropped_superseded": self._reception.superseded,
             "running_batches": len(self._running),

@@ -77,21 +77,25 @@ ProjectedStart = Callable[[Forecast, Candidate | None], int]
 """When the job of a forecast could start, without the candidate (None) or beside it."""
 
 
-def is_vetoed(
+def vetoing(
     candidate: Candidate, forecasts: Iterable[Forecast], projected_start_ns: ProjectedStart
-) -> bool:
-    """Tell whether a candidate would make an arrival of a higher class miss its deadline.
+) -> Forecast | None:
+    """Return the first arrival of a higher class that a candidate would make miss its deadline, if any.
 
     Only one that could meet it without the candidate counts, and only one
     that is reckoned to come while the candidate runs.
     """
-    in_its_time = [
-        arrival
-        for arrival in forecasts
-        if arrival.service_class < candidate.service_class and arrival.arrival_ns < candidate.projected_end_ns
-    ]
-    return any(
-        arrival.is_feasible(projected_start_ns(arrival, None))
-        and not arrival.is_feasible(projected_start_ns(arrival, candidate))
-        for arrival in in_its_time
+    in_its_time = sorted(
+        (
+            arrival
+            for arrival in forecasts
+            if arrival.service_class < candidate.service_class
+            and arrival.arrival_ns < candidate.projected_end_ns
+        ),
+        key=lambda arrival: arrival.arrival_ns,
     )
+    for arrival in in_its_time:
+        is_feasible_alone = arrival.is_feasible(projected_start_ns(arrival, None))
+        if is_feasible_alone and not arrival.is_feasible(projected_start_ns(arrival, candidate)):
+            return arrival
+    return None

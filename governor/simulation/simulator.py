@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from governor.planning.contract import Contract
-from governor.planning.look_ahead import Candidate, Forecast, Stream, forecast, is_vetoed
+from governor.planning.look_ahead import Candidate, Forecast, Stream, forecast, vetoing
 from governor.planning.planner import Plan, Planner
 from governor.planning.profile import CellKey
 from governor.simulation.scenario import DURATION_NS, JITTER_NS, SOURCES, Frame, Source, frames
@@ -181,7 +181,7 @@ class PlannedSimulation(Simulation):
         candidate = Candidate(
             service_class=lane.source.service_class, projected_end_ns=now_ns + plan.conservative_ns
         )
-        return is_vetoed(candidate, self._forecasts(now_ns), _start_on_one_slot)
+        return vetoing(candidate, self._forecasts(now_ns), _start_on_one_slot) is not None
 
     def _forecasts(self, now_ns: int) -> Iterable[Forecast]:
         for lane in self.lanes:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from governor.planning.contract import Contract, ServiceClass
-from governor.planning.look_ahead import Candidate, Forecast, Stream, forecast, is_vetoed
+from governor.planning.look_ahead import Candidate, Forecast, Stream, forecast, vetoing
 from governor.planning.profile import CellKey, Durations, ProfileSet
 from worker.planning import NodePlanning
 from worker.planning_settings import MarginLearning, PlanningSettings
@@ -48,7 +48,7 @@ def one_look_ahead(streams: Sequence[Stream], now_ns: int) -> bool:
     """Foresee every stream, and ask whether a candidate is in the way of one."""
     foreseen = [forecast(stream, 10 * _MS, now_ns) for stream in streams]
     candidate = Candidate(service_class=ServiceClass.BEST_EFFORT, projected_end_ns=now_ns + 10 * _MS)
-    return is_vetoed(candidate, [one for one in foreseen if one is not None], _start)
+    return vetoing(candidate, [one for one in foreseen if one is not None], _start) is not None
 
 
 def _start(arrival: Forecast, candidate: Candidate | None) -> int:

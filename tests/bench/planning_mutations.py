@@ -160,8 +160,8 @@ MUTATIONS = (
     Mutation(
         "veto for what is late anyway",
         "governor/planning/look_ahead.py",
-        "arrival.is_feasible(projected_start_ns(arrival, None))",
-        "True",
+        "is_feasible_alone and not",
+        "not",
         f"{_PLANNING}/test_look_ahead.py",
     ),
     Mutation(

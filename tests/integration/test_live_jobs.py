@@ -1,6 +1,8 @@
 """Live jobs come first, and those that are of no use any more are dropped; nothing is lost on the way."""
 
+import json
 import time
+from itertools import count
 from typing import Any
 
 from tests.integration.conftest import Cluster, wait_until
@@ -47,3 +49,29 @@ def test_a_contract_that_makes_no_sense_costs_its_job(cluster: Cluster) -> None:
     wait_until(lambda: len(cluster.runs()) == 1, "the other has run")
 
     assert "deadline_ms is 'soon'" in report["cause"]
+
+
+def test_a_batch_is_put_off_for_the_next_job_of_a_stream(cluster: Cluster) -> None:
+    """It would end too late for that; when that does not come, it runs."""
+    second = {"p50_ns": 10**9, "p95_ns": 10**9, "p99_ns": 10**9}
+    cell = {"kind": "noop", "batch_class": 64, "occupancy": 0, "samples": 100, **second}
+    profiles = cluster.folder / "profiles.json"
+    profiles.write_text(json.dumps({"schema": 1, "conditions": {}, "cells": [cell]}))
+    planning = json.dumps({"margin_percent": 100, "profiles": str(profiles)})
+    worker = cluster.start_worker(cpus=1, planning=planning)
+    numbers = count(1)
+
+    def is_put_off() -> bool:
+        """Let the stream bring a job, then send others until it is time for its next."""
+        live: dict[str, Any] = {"class": "protected", "period_ms": 1500, "deadline_ms": 1200}
+        send(cluster, next(numbers), priority=0, captured_at_ms=now_ms(), **live)
+        for _ in range(10):
+            send(cluster, next(numbers))
+            time.sleep(0.2)
+        return cluster.counter(worker, "vetoes") > 0
+
+    wait_until(is_put_off, "one is put off")
+    sent = next(numbers) - 1
+    wait_until(lambda: len(cluster.runs()) == sent and not cluster.inflight(), "all have run")
+
+    assert cluster.dead() == []

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from governor.governor import Governor
-from governor.model import Estimate
+from governor.model import Estimate, Grant
+from governor.planning.contract import ServiceClass
 from tests.unit.governor.builders import GIB, Machine, a_governor
 from tests.unit.worker.builders import KIND, a_claimed, a_head, a_kind, an_item
 from worker import keys
@@ -16,6 +17,7 @@ from worker.claim import Claimed, Head, LeaseLostError, Wish
 from worker.claimed_item import ClaimedItem
 from worker.drain import DRAIN_AFTER_NS
 from worker.intake import Intake, IntakeParts
+from worker.look_ahead import LookAhead, Occupied, Veto
 from worker.queue_view import QueueView, Turn
 from worker.redis_scripts import Script
 from worker.running_batch import RunningBatch
@@ -138,7 +140,7 @@ def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB, nodes: int = 
     parts: Any = SimpleNamespace(
         node=node,
         pool=pool,
-        lease=SimpleNamespace(live_nodes=nodes, incarnation="one|1"),
+        lease=SimpleNamespace(live_nodes=nodes, incarnation="one|1", server_now_ms=lambda: 0),
         reception=SimpleNamespace(receive=_receive),
         misfits=misfits,
         services=services,
@@ -374,3 +376,43 @@ def test_what_waits_long_and_would_fit_keeps_its_turn(monkeypatch: pytest.Monkey
     scene.take(queues)
 
     assert [source for source, _ in queues.wished[0]] == [KIND]
+
+
+@dataclass
+class FixedLookAhead:
+    """Puts everything off, or nothing; remembers what it was asked about."""
+
+    veto_of_all: Veto | None
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def note(self, *_: Any) -> None:
+        """See what waits."""
+
+    def veto(self, _head: Head, grant: Grant, running: Sequence[Occupied], *_: Any) -> Veto | None:
+        """Remember."""
+        self.asked.append((grant.batch, len(running)))
+        return self.veto_of_all
+
+
+def test_what_is_put_off_for_a_stream_stays_where_it_is() -> None:
+    """Its reservation is given back, the reason is told, and it is tried again."""
+    scene = a_scene()
+    veto = Veto(kind="live", service_class=ServiceClass.PROTECTED, arrives_in_ns=400_000_000)
+    scene.intake.look_ahead = cast("LookAhead", FixedLookAhead(veto))
+    queues = FakeQueues([a_head()])
+
+    assert not scene.take(queues)
+    assert (queues.turns, scene.reservations) == ([], 0)
+    assert scene.intake.waits_for == "WAIT LOOK_AHEAD: left for the next protected live, expected in 0.4 s"
+    assert scene.intake.should_retry
+
+
+def test_what_is_in_nobodys_way_starts_as_ever() -> None:
+    """The batches of the same claim count as running."""
+    scene = a_scene(children=2)
+    fixed = FixedLookAhead(None)
+    scene.intake.look_ahead = cast("LookAhead", fixed)
+    scene.take(FakeQueues([a_head(count=100)]))
+
+    assert len(scene.pool.batches) == 2
+    assert [running for _, running in fixed.asked] == [0, 1]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from governor.planning.contract import NEVER_NS, Contract, ServiceClass
-from governor.planning.look_ahead import Candidate, Forecast, Stream, forecast, is_vetoed
+from governor.planning.look_ahead import Candidate, Forecast, Stream, forecast, vetoing
 
 PERIOD, DEADLINE, TRANSPORT, JITTER, PLAN = 1000, 1500, 100, 20, 400
 CONTRACT = Contract(
@@ -36,7 +36,7 @@ def vetoed(
     def start_ns(arrival: Forecast, beside: Candidate | None) -> int:
         return max(arrival.earliest_start_ns, 0 if beside is None else beside.projected_end_ns)
 
-    return is_vetoed(candidate, [expected(now_ns)], start_ns)
+    return vetoing(candidate, [expected(now_ns)], start_ns) is not None
 
 
 def test_the_next_arrival_is_a_period_after_the_last() -> None:
