@@ -82,12 +82,18 @@ def factors(
     as_json: JsonOption = False,
 ) -> None:
     """Show what the nodes of a cluster have learned of durations, or let one node start over."""
+    if action is Action.SHOW:
+        show_factors(node, broker, as_json=as_json)
+        return
     with plain_errors(), _queue(broker) as (client, settings):
-        if action is Action.RESET:
-            if node is None:
-                raise WrongSettingError("which node? name it: tiepoint factors reset NAME")
-            _reset(client, settings, node)
-            return
+        if node is None:
+            raise WrongSettingError("which node? name it: tiepoint factors reset NAME")
+        _reset(client, settings, node)
+
+
+def show_factors(node: str | None, broker: str | None, *, as_json: bool) -> None:
+    """Show what one node has learned, or all live ones; ``node --factors`` does the same."""
+    with plain_errors(), _queue(broker) as (client, settings):
         found = list(_kept(client, [node] if node else _live(settings)))
     if as_json:
         typer.echo(json.dumps({"factors": [one.to_dict() for one in found]}))

@@ -14,6 +14,7 @@ from rich.console import Console
 from worker.cluster_options import BrokerOption, require_queue
 from worker.command_endings import plain_errors, say
 from worker.command_options import JsonOption
+from worker.factors_command import show_factors
 from worker.live_nodes import LiveNode, names_of
 from worker.node_tables import show_node, show_nodes, show_this_machine
 from worker.project_queue import ProjectQueue, queue_errors
@@ -28,8 +29,21 @@ NodeName = Annotated[
 ]
 
 
-def node(name: NodeName = None, broker: BrokerOption = None, as_json: JsonOption = False) -> None:
+FactorsOption = Annotated[
+    bool, typer.Option("--factors", help="Show instead what they have learned of durations.")
+]
+
+
+def node(
+    name: NodeName = None,
+    factors: FactorsOption = False,
+    broker: BrokerOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show the nodes of a cluster, or one; without a queue, what a worker on this machine would see."""
+    if factors:
+        show_factors(name, broker, as_json=as_json)
+        return
     with plain_errors():
         settings = Settings.checked(**({} if broker is None else {"broker_url": broker}))
         if name is None and "broker_url" not in settings.model_fields_set:

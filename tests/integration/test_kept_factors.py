@@ -109,6 +109,7 @@ def test_factors_are_shown_and_forgotten_alive_or_not(cluster: Cluster, profiles
     learn(cluster, worker, 16)
     wait_until(lambda: told(cluster), "it is written down")
     before = told(cluster, "show", "one")
+    by_node = invoke("node", "one", "--factors", "--broker", cluster.broker_url, "--json")
     reset = invoke("factors", "reset", "one", "--broker", cluster.broker_url)
     learned = planning_of(cluster)
     gone = told(cluster, "show", "one")
@@ -118,6 +119,7 @@ def test_factors_are_shown_and_forgotten_alive_or_not(cluster: Cluster, profiles
     invoke("factors", "reset", "one", "--broker", cluster.broker_url)
 
     assert before[0]["kinds"]["noop"]["factor_percent"] > before[0]["device_factor_percent"] > 110
+    assert json.loads(by_node.stdout) == {"factors": before}
     assert reset.exit_code == 0, reset.stderr
     assert learned is not None
     assert (learned["device_factor_percent"], gone) == (110, [])
