@@ -27,7 +27,7 @@ from worker.trace_command import COMMAND  # noqa: F401 - importing it registers 
 
 log = get_logger(__name__)
 
-_NOT_REPORTED = {"store", "store_id", "import_roots"}
+_NOT_REPORTED = {"store", "store_id", "import_roots", "planning"}
 """Of a node's entry in the registry: its folders are nobody's business but its projects'."""
 
 _EXIT_USAGE = 2

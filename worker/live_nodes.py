@@ -83,6 +83,8 @@ class LiveNode:
     """How long it has waited for the same reason."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """What its totals come from, see :func:`worker.node_entry.limits_of`."""
+    planning: Mapping[str, Any] = field(default_factory=dict)
+    """What it plans and learns of durations; empty where it does not."""
     store: str = ""
     """The folder it has its store in..."""
     store_id: str = ""
@@ -148,6 +150,7 @@ def read_node(name: str, fields: Mapping[str, str]) -> LiveNode:
         gpu_is_uma=fields.get("gpu_is_uma") == "1",
         gpu_matching=fields.get("gpu_matching") == "1",
         limits=_facts(fields.get("limits", "{}")),
+        planning=_facts(fields.get("planning", "{}")),
         import_roots=_texts(fields.get("import_roots", "[]")),
         **values,
     )

@@ -130,8 +130,12 @@ class NodePlanning:
         }
 
     def _describe_kind(self, kind: str) -> Mapping[str, int | None]:
+        ready_cells, cells = self._planner.cells(kind)
         told: dict[str, int | None] = {
             "factor_percent": self.factor_percent(kind),
+            "margin_percent": None if self.learner is not None else self._planner.margin_percent(kind),
+            "ready_cells": ready_cells,
+            "cells": cells,
             "observations": self._observations[kind],
             "overruns": self._overruns[kind],
         }

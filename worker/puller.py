@@ -5,6 +5,7 @@ everything here runs in the main thread. Does not decide what is taken
 (:mod:`worker.intake`) nor what becomes of it (:mod:`worker.running_batch`).
 """
 
+import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -213,14 +214,23 @@ class Puller:
     def describe(self) -> dict[str, str]:
         """Return the node's entry in the registry; called by the lease's thread."""
         folders = {**self._folders, "store_id": self._store.store_id} if self._folders else {}
-        return {**self._entry.fields(self._store.waits_for() or self._intake.waits_for or ""), **folders}
+        planning = self.describe_planning()
+        plans = {} if planning is None else {"planning": json.dumps(planning)}
+        waits_for = self._store.waits_for() or self._intake.waits_for or ""
+        return {**self._entry.fields(waits_for), **folders, **plans}
 
     def describe_planning(self) -> dict[str, Any] | None:
         """Return what is planned and learned here, for ``inspect stats``; None where nothing is."""
         planning = self._node.planning
         if planning is None:
             return None
-        return {**planning.describe(), **(self._keeper.describe() if self._keeper else {})}
+        look_ahead = self._intake.look_ahead
+        return {
+            **planning.describe(),
+            **(self._keeper.describe() if self._keeper else {}),
+            "vetoes": 0 if look_ahead is None else look_ahead.vetoes,
+            "drops": {"stale": self._reception.stale, "superseded": self._reception.superseded},
+        }
 
     def reset_factors(self) -> None:
         """Forget what was learned of durations."""
@@ -239,7 +249,6 @@ class Puller:
             "refused_settlements": self.settler.refused,
             "given_back": self.lease.given_back,
             "reception_errors": self._reception.unexpected_errors,
-            "vetoes": 0 if self._intake.look_ahead is None else self._intake.look_ahead.vetoes,
             "dropped_stale": self._reception.stale,
             "dropped_superseded": self._reception.superseded,
             "running_batches": len(self._running),

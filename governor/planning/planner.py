@@ -84,6 +84,15 @@ class Planner:
             self._found[key, items] = self._profiles.find(key, items)
         return self._found[key, items]
 
+    def margin_percent(self, kind: str) -> int:
+        """Return the fixed margin of a kind as it is now, in percent."""
+        return self._margins.percent(kind)
+
+    def cells(self, kind: str) -> tuple[int, int]:
+        """Return how many cells of a kind are believed, and how many were ever met."""
+        met = [cell for key, cell in self._cells.items() if key.kind == kind]
+        return sum(cell.is_ready for cell in met), len(met)
+
     def distrust(self, kind: str) -> None:
         """Take a kind's profile for unmeasured on this node: forget its durations and its own factor."""
         self.forget(kind)

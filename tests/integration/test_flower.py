@@ -182,6 +182,17 @@ def test_a_worker_that_is_gone_leaves_the_page(cluster: Cluster) -> None:
         wait_until(lambda: "one" not in flower.rows(), "it has left the page")
 
 
+def test_prometheus_is_told_what_nodes_plan(cluster: Cluster, flower: Flower) -> None:
+    """Beside Flower's own figures."""
+    planning = '{"margin_percent": 120, "margin_learning": {}}'
+    cluster.start_worker(cpus=1, planning=planning)
+    page = flower.ask("/metrics").text
+
+    assert "tiepoint_learned_device_factor_percent 120.0" in page
+    assert 'tiepoint_factor_verdicts{verdict="nothing_kept"} 1.0' in page
+    assert "flower_" in page
+
+
 def test_nobody_gets_in_without_the_password(flower: Flower) -> None:
     """Neither to the pages nor to the API."""
     for path in ("/", "/workers", "/tasks", "/broker", "/api/workers", "/api/tasks", "/api/queues/length"):

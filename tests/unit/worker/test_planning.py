@@ -12,6 +12,7 @@ PROFILES = ProfileSet(
     cells={CellKey(kind="match", batch_class=8): Durations(p50_ns=1_000, p95_ns=1_500, p99_ns=2_000)},
     linear={"track": LinearCost(setup_ns=0, per_item_ns=1_000)},
 )
+COUNTS = {"margin_percent": None, "ready_cells": 0, "cells": 1, "observations": 1}
 LEARNING = PlanningSettings(margin_learning=MarginLearning())
 
 
@@ -57,7 +58,7 @@ def test_an_overrun_lifts_the_factor_and_is_counted() -> None:
     """Longer than planned by a nanosecond; both levels step."""
     told = told_of(LEARNING, took=8 * 2_200 + 1)
 
-    assert told["kinds"] == {"match": {"factor_percent": 122, "observations": 1, "overruns": 1}}
+    assert told["kinds"] == {"match": {"factor_percent": 122, **COUNTS, "overruns": 1}}
     assert told["device_factor_percent"] == 116
 
 
@@ -65,7 +66,7 @@ def test_a_plan_that_is_met_to_the_nanosecond_is_kept() -> None:
     """Overrun is strictly more; before 48 batches nothing falls."""
     told = told_of(LEARNING, took=8 * 2_200)
 
-    assert told["kinds"]["match"] == {"factor_percent": 110, "observations": 1, "overruns": 0}
+    assert told["kinds"]["match"] == {"factor_percent": 110, **COUNTS, "overruns": 0}
 
 
 def test_a_fixed_margin_learns_no_factor() -> None:
@@ -73,7 +74,7 @@ def test_a_fixed_margin_learns_no_factor() -> None:
     told = told_of(PlanningSettings(), took=10**9)
 
     assert (told["learning"], told["device_factor_percent"]) == (False, 0)
-    assert told["kinds"]["match"] == {"factor_percent": None, "observations": 1, "overruns": 1}
+    assert told["kinds"]["match"] == {"factor_percent": None, **COUNTS, "margin_percent": 120, "overruns": 1}
 
 
 def test_a_shadow_counts_what_the_other_way_would_have_overrun() -> None:
