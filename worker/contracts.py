@@ -56,7 +56,7 @@ def read_contract(headers: Mapping[str, Any]) -> SentContract:
         ValueError: one of them is not of its type, or out of range; the text names it.
     """
     name = headers.get("class")
-    if name is not None and name not in CLASSES:
+    if name is not None and (not isinstance(name, str) or name not in CLASSES):
         raise ValueError(f"class is {name!r}, not one of {', '.join(CLASSES)}")
     captured_at_ms = _whole(headers, "captured_at_ms", 0, _LATEST_MS)
     contract = Contract(

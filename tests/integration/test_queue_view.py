@@ -119,7 +119,18 @@ def test_a_head_brings_its_contract(server: "redis.Redis", view: QueueView) -> N
         assert head.contract.contract.supersede_key == "camera1"
 
 
-@pytest.mark.parametrize("headers", [{"deadline_ms": "soon"}, {"period_ms": -1}, {"captured_at_ms": "x"}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"deadline_ms": "soon"},
+        {"period_ms": -1},
+        {"captured_at_ms": "x"},
+        {"deadline_ms": float("inf")},
+        {"deadline_ms": 10**400},
+        {"max_age_ms": 1, "captured_at_ms": "nan"},
+        {"max_age_ms": 1, "captured_at_ms": float("-inf")},
+    ],
+)
 def test_a_contract_that_makes_no_sense_says_nothing(
     server: "redis.Redis", view: QueueView, headers: dict[str, Any]
 ) -> None:

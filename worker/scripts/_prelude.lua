@@ -52,7 +52,9 @@ local function contract_of(headers)
   end
   if next(told) == nil then return '' end
   told.captured_at_ms = math.min(tonumber(headers.captured_at_ms) or now_ms(), now_ms())
-  return cjson.encode(told)
+  -- No number that is none can be encoded; whoever claims the message refuses it by its header's name.
+  local encodable, text = pcall(cjson.encode, told)
+  return encodable and text or ''
 end
 
 -- What a claim compares, estimate text ('' = the kind's default) and mark; and class, project and contract.

@@ -47,6 +47,7 @@ def test_what_is_read_can_be_sent_again(headers: dict[str, Any]) -> None:
     [
         ("class", "urgent"),
         ("class", 0),
+        ("class", ["high"]),
         ("period_ms", 0),
         ("period_ms", -1),
         ("deadline_ms", 1.5),
