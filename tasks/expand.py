@@ -17,7 +17,8 @@ from tasks.estimate_forms import EstimateForms
 from tasks.kind import OF_WHOLE_PROJECTS, Done, Job, Kind, Outcome, Payload
 from tasks.lacking import PHASES, Phase, ProjectView, lacking_jobs
 from tasks.looks import MAX_STALLS, History, Look
-from tasks.store import Project, Store
+from tasks.outlook import AHEAD, jobs_ahead
+from tasks.store import Project, Store, canonical_json
 
 __all__ = ["PHASES", "ExpandPayload", "Phase", "expand_job"]
 
@@ -56,7 +57,9 @@ class ExpandPayload(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
+    phase: Phase
     jobs: tuple[Job, ...]
+    cursor: int
     next_cursor: int
     is_last: bool
     most_each: int = 1
@@ -98,7 +101,7 @@ def _expand(payload: ExpandPayload, store: Store, project: Project) -> Done:
 def _plan(payload: ExpandPayload, view: ProjectView) -> Done:
     if payload.cursor > 0:
         look = Look(phase=payload.phase, jobs=payload.planned, digest=payload.digest)
-        return _planned(payload, look, _window(view, payload.phase, payload.cursor))
+        return _planned(payload, look, _window(view, payload.phase, payload.cursor), view.project)
     return _look_from_the_start(payload, view)
 
 
@@ -111,13 +114,21 @@ def _look_from_the_start(payload: ExpandPayload, view: ProjectView) -> Done:
         if phase == "import" and not window.jobs:
             view.project.index_registrations()
         if window.jobs:
-            return _planned(payload, Look(phase=phase), window)
+            return _planned(payload, Look(phase=phase), window, view.project)
     return Done(recorded_items=0, progress={"state": "done", "phase": "done"})
 
 
-def _planned(payload: ExpandPayload, look: Look, window: _Window) -> Done:
+def _planned(payload: ExpandPayload, look: Look, window: _Window, project: Project) -> Done:
     """Return the window, and the successor that looks further (or, after the last window, at everything)."""
     look = look.with_jobs(window.jobs)
+    ahead = jobs_ahead(
+        project,
+        window.phase,
+        payload.until,
+        window=window.jobs,
+        looked_at=window.next_cursor - window.cursor,
+        rest=0 if window.is_last else max(len(project.sources) - window.next_cursor, 0),
+    )
     if window.is_last:
         notes = {"cursor": 0, "planned": 0, "digest": "", "history": payload.history.after(look)}
     else:
@@ -127,7 +138,12 @@ def _planned(payload: ExpandPayload, look: Look, window: _Window) -> Done:
         follow_ups=window.jobs,
         continuation=expand_job(payload.model_copy(update={"phase": look.phase, **notes})),
         continue_at=0 if window.is_last else LOW_WATER_JOBS // _COUNTS_AS.get(look.phase, 1),
-        progress={"state": "running", "phase": look.phase, EACH_PAIRS_JOB: str(window.most_each)},
+        progress={
+            "state": "running",
+            "phase": look.phase,
+            EACH_PAIRS_JOB: str(window.most_each),
+            AHEAD: canonical_json(dict(ahead)),
+        },
     )
 
 
@@ -135,7 +151,7 @@ def _window(view: ProjectView, phase: Phase, cursor: int) -> _Window:
     """Cut a window out of a phase: sources from the cursor on, until it is full."""
     jobs: list[Job] = []
     weight, most_each = 0, 1
-    position = cursor
+    position, is_last = cursor, True
     for source in lacking_jobs(view, phase, cursor):
         position += 1
         jobs += source.jobs
@@ -143,8 +159,16 @@ def _window(view: ProjectView, phase: Phase, cursor: int) -> _Window:
         if source.jobs:
             most_each = max(most_each, source.weight // len(source.jobs))
         if weight >= WINDOW_JOBS:
-            return _Window(jobs=tuple(jobs), next_cursor=position, is_last=False, most_each=most_each)
-    return _Window(jobs=tuple(jobs), next_cursor=position, is_last=True, most_each=most_each)
+            is_last = False
+            break
+    return _Window(
+        phase=phase,
+        jobs=tuple(jobs),
+        cursor=cursor,
+        next_cursor=position,
+        is_last=is_last,
+        most_each=most_each,
+    )
 
 
 def _whole_look(view: ProjectView, phase: Phase) -> Look:

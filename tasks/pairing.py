@@ -5,6 +5,7 @@ the kind; which pairs there are in the end is read in :mod:`tasks.proposals`.
 """
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,8 @@ INDEX_STAGE = "index"
 
 MAX_EXHAUSTIVE_IMAGES = 100
 """`auto` pairs up to so many images exhaustively."""
+_SHARE_OF_ONE_SIDED = 0.75
+"""Pairs by proposals, where one side may be the only one to propose: between a half of these and all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,16 @@ class Pairing:
         by_name = len(self.images) if "exhaustive" in self.strategies else 0
         by_name += 2 * len(self._distances) if "sequential" in self.strategies else 0
         return max(0, min(by_name + self._most_partners_asked_for, len(self.images) - 1))
+
+    @property
+    def usual_partners(self) -> int:
+        """Return how many pairs an image adds on average, about, rounded up.
+
+        A mutual pair is half of either image's; of the others a part has both sides propose it.
+        """
+        most = self.most_partners_of_any
+        usual = most / 2 if self.is_mutual else most * _SHARE_OF_ONE_SIDED
+        return math.ceil(min(usual, max(len(self.images) - 1, 0) / 2))
 
     @property
     def _most_partners_asked_for(self) -> int:

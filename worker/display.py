@@ -24,6 +24,7 @@ from rich.progress import (
 from rich.table import Table
 
 from tasks.catalog import STAGES
+from worker.eta import eta_seconds, in_words, shipped_reference
 from worker.project_state import ProjectState, StageProgress
 from worker.store_wait import is_for_store
 
@@ -61,10 +62,12 @@ class RunDisplay:
 
     def watch(self, state: ProjectState, waits_for: str) -> None:
         """Show a state."""
-        for stage in STAGES:
-            if stage in state.stages:
-                self._show_stage(stage, state.stages[stage])
-                self._tell_finished(stage, state)
+        shown = [stage for stage in STAGES if stage in state.stages]
+        left = eta_seconds(state, shipped_reference())
+        for stage in shown:
+            is_last = stage == shown[-1]
+            self._show_stage(stage, state.stages[stage], left if is_last else None)
+            self._tell_finished(stage, state)
         self._tell_waiting(waits_for)
         self._tell_store(waits_for)
 
@@ -72,9 +75,12 @@ class RunDisplay:
         """Print a sentence above the bars; names in it are no markup."""
         self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    def _show_stage(self, stage: str, progress: StageProgress) -> None:
+    def _show_stage(self, stage: str, progress: StageProgress, seconds_left: float | None) -> None:
+        """Draw a stage's bar; behind the last one stands when all will be done."""
         done = progress.done + progress.failed
-        note = f"{progress.failed} failed" if progress.failed else ""
+        notes = [f"{progress.failed} failed"] if progress.failed else []
+        notes += [] if seconds_left is None else [in_words(seconds_left)]
+        note = ", ".join(notes)
         if stage not in self._rows:
             self._rows[stage] = self._progress.add_task(stage, total=progress.planned, note=note)
         self._progress.update(self._rows[stage], completed=done, total=progress.planned, note=note)

@@ -5,7 +5,7 @@ single jobs (:mod:`worker.job_explanation`).
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -68,7 +68,7 @@ def explain_project(
     facts = {
         "phase": state.phase,
         "outstanding": state.outstanding,
-        "stages": {name: asdict(stage) for name, stage in state.stages.items()},
+        "stages": {name: stage.to_dict() for name, stage in state.stages.items()},
         "blocked": [one.to_dict() for one in blocked],
         "set_aside_bytes": large_bytes,
         "failed_jobs": [job.to_dict() for job in failed],

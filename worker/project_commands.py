@@ -7,6 +7,7 @@ not cover commands that make one (:mod:`worker.local_commands`,
 
 import json
 import shlex
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,8 @@ from worker.command_options import (
     Until,
     UntilOption,
 )
+from worker.eta import eta_seconds, in_words, shipped_reference
+from worker.live_nodes import LiveNode
 from worker.local_commands import resume_folder
 from worker.local_project import LocalProject, open_project
 from worker.project_state import ProjectState
@@ -68,7 +71,8 @@ def status(
     show({**summary, **live}, as_json=as_json)
     if live and not as_json:
         quoted = shlex.quote(project)
-        say(f"{project} is {live['state']}; `tiepoint explain {quoted}` says more")
+        left = "" if live["eta_seconds"] is None else f", {in_words(live['eta_seconds'])}"
+        say(f"{project} is {live['state']}{left}; `tiepoint explain {quoted}` says more")
         for blocked in live["blocked"]:
             say(blocked["sentence"])
         for node, waits_for in live["waiting_for_store"].items():
@@ -86,14 +90,16 @@ def _live(project: str, broker: str | None, store: Path | None) -> dict[str, Any
         blocked = client.blocked(project) if is_running else []
         nodes = client.nodes() if is_running else []
     away = {node.name: node.waits_for for node in nodes if is_for_store(node.waits_for)}
-    return {**_live_fields(state, blocked), "waiting_for_store": away}
+    return {**_live_fields(state, blocked, nodes), "waiting_for_store": away}
 
 
-def _live_fields(state: ProjectState, blocked: list[Blocked]) -> dict[str, Any]:
+def _live_fields(state: ProjectState, blocked: list[Blocked], nodes: Sequence[LiveNode]) -> dict[str, Any]:
+    left = eta_seconds(state, shipped_reference(), nodes)
     return {
         "state": state.state,
         "phase": state.phase,
         "outstanding": state.outstanding,
+        "eta_seconds": None if left is None else round(left, 1),
         "blocked": [one.to_dict() for one in blocked],
     }
 
@@ -101,22 +107,25 @@ def _live_fields(state: ProjectState, blocked: list[Blocked]) -> dict[str, Any]:
 def _show_all(broker: str | None, store: Path | None, *, as_json: bool) -> None:
     with cluster(broker, store) as client:
         states = [(name, client.state(name)) for name in client.projects()]
-        blocked_of = _by_project(client.blocked())
+        blocked_of, nodes = _by_project(client.blocked()), client.nodes()
+    live = {name: _live_fields(state, blocked_of.get(name, []), nodes) for name, state in states}
     if as_json:
-        rows = [{"project": name, **_live_fields(state, blocked_of.get(name, []))} for name, state in states]
-        typer.echo(json.dumps({"projects": rows}))
+        typer.echo(json.dumps({"projects": [{"project": name, **fields} for name, fields in live.items()]}))
         return
     for name, state in states:
-        where = (
-            f", in {state.phase or 'import'}, {state.outstanding} jobs open"
-            if state.state == "running"
-            else ""
-        )
-        typer.echo(f"{name}: {state.state}{where}")
+        typer.echo(f"{name}: {state.state}{_where(state, live[name]['eta_seconds'])}")
         for one in blocked_of.get(name, []):
             typer.echo(f"  {one.sentence()}")
     if not states:
         say("the store holds no project yet; `tiepoint submit PHOTOS` makes one")
+
+
+def _where(state: ProjectState, seconds_left: float | None) -> str:
+    """Return how far a running project is; nothing of another."""
+    if state.state != "running":
+        return ""
+    left = "" if seconds_left is None else f", {in_words(seconds_left)}"
+    return f", in {state.phase or 'import'}, {state.outstanding} jobs open{left}"
 
 
 def _by_project(found: list[Blocked]) -> dict[str, list[Blocked]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.catalog import STAGES
+from tasks.outlook import AHEAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,29 @@ class StageProgress:
     planned: int = 0
     done: int = 0
     failed: int = 0
-    seconds: float = 0.0
+    started_ms: int = 0
+    """Server time at which its first job was planned; 0 = none is."""
+    finished_ms: int = 0
+    """Server time at which its last job was settled; 0 = none is."""
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it has taken so far, to the last job that is settled."""
+        return max(self.finished_ms - self.started_ms, 0) / 1000 if self.finished_ms else 0.0
+
+    @property
+    def open(self) -> int:
+        """Return how many jobs are planned and neither done nor failed."""
+        return max(self.planned - self.done - self.failed, 0)
+
+    def to_dict(self) -> dict[str, int | float]:
+        """Return what is told of it."""
+        return {
+            "planned": self.planned,
+            "done": self.done,
+            "failed": self.failed,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +68,8 @@ class ProjectState:
     peak_bytes: int = 0
     stages: dict[str, StageProgress] = field(default_factory=dict)
     kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ahead: dict[str, int] = field(default_factory=dict)
+    """Jobs of each stage that are not planned yet, about, and the pairs of an image (tasks.outlook)."""
 
 
 def read_state(fields: Mapping[str, str]) -> ProjectState:
@@ -60,6 +85,7 @@ def read_state(fields: Mapping[str, str]) -> ProjectState:
         peak_bytes=int(fields.get("peak_bytes", 0)),
         stages={stage: _stage(fields, stage) for stage in sorted(stages)},
         kinds={kind: _kind(fields, kind) for kind in sorted(kinds)},
+        ahead=json.loads(fields.get(AHEAD, "{}")),
     )
 
 
@@ -88,13 +114,12 @@ def _failure(report: str) -> PlanningFailure:
 
 
 def _stage(fields: Mapping[str, str], stage: str) -> StageProgress:
-    started_ms = int(fields.get(f"{stage}:started_ms", 0))
-    finished_ms = int(fields.get(f"{stage}:finished_ms", started_ms))
     return StageProgress(
         planned=int(fields.get(f"{stage}:planned", 0)),
         done=int(fields.get(f"{stage}:done", 0)),
         failed=int(fields.get(f"{stage}:failed", 0)),
-        seconds=(finished_ms - started_ms) / 1000,
+        started_ms=int(fields.get(f"{stage}:started_ms", 0)),
+        finished_ms=int(fields.get(f"{stage}:finished_ms", 0)),
     )
 
 
@@ -105,4 +130,6 @@ def _kind(fields: Mapping[str, str], kind: str) -> dict[str, Any]:
         "reserved_bytes": int(fields.get(field_prefix + "reserved_bytes", 0)),
         "peak_bytes": int(fields.get(field_prefix + "peak_bytes", 0)),
         "worst_ratio": int(fields.get(field_prefix + "ratio_permille", 0)) / 1000,
+        "items": int(fields.get(field_prefix + "items", 0)),
+        "busy_seconds": int(fields.get(field_prefix + "busy_us", 0)) / 1_000_000,
     }

@@ -190,6 +190,8 @@ class RunningBatch:
                     "reserved_bytes": grant.memory_bytes,
                     "peak_bytes": report.peak_bytes,
                     "ratio_permille": -(-report.peak_bytes * 1000 // max(grant.memory_bytes, 1)),
+                    "items": report.worked_items,
+                    "busy_us": duration_ns // 1000,
                 }
             )
 

@@ -1,6 +1,7 @@
 """The script that settles: once, atomically, with everything that follows from it."""
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -382,8 +383,23 @@ def test_the_worst_batch_of_a_kind_is_kept(server: "redis.Redis", broker_url: st
     state = client.state("p")
     client.close()
     worst = {"batches": 4, "reserved_bytes": 50, "peak_bytes": 40, "worst_ratio": 0.8}
-    assert state.kinds == {"noop": worst}
+    assert state.kinds == {"noop": {**worst, "items": 0, "busy_seconds": 0.0}}
     assert state.peak_bytes == 79
+
+
+def test_the_time_of_work_is_added_up(server: "redis.Redis", redis_url: str) -> None:
+    """Not that of a batch that found everything done."""
+    start(server)
+    times = (
+        {"items": 8, "busy_us": 1_500_000},
+        {"items": 0, "busy_us": 9_000_000},
+        {"items": 1, "busy_us": 5},
+    )
+    leased_node(server).settle(*({**batch(100, 20), **time} for time in times))
+
+    with closing(ProjectQueue(redis_url)) as client:
+        noop = client.state("p").kinds["noop"]
+    assert (noop["items"], noop["busy_seconds"]) == (9, 1.500005)
 
 
 @pytest.mark.parametrize("reserved_bytes", [10**9, 5 * 10**9, 10**12, 2**40, 2**53])

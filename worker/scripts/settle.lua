@@ -6,7 +6,7 @@
 --   drop           nobody wants it done any more; only a job without a project
 --   requeue        {attempts, lost?, estimate?, last_end?, lost_on? (JSON texts)}
 --   park           {attempts, delay_ms | due_ms (by the server's clock)}
---   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille}
+--   batch          (no tag) {project, kind, reserved_bytes, peak_bytes, ratio_permille, items?, busy_us?}
 -- A tag that the lease no longer holds is refused: its message was given to somebody else.
 -- Returns {settled, refused, list, list, ...}: the lists that something was pushed to.
 local settled, refused = 0, 0
@@ -54,6 +54,11 @@ end
 local function record_batch(entry)
   local project, field = PREFIX .. entry.project, 'kind:' .. entry.kind
   redis.call('HINCRBY', project, field .. ':batches', 1)
+  -- What found everything done tells nothing of the time that work takes.
+  if (entry.items or 0) > 0 then
+    redis.call('HINCRBY', project, field .. ':items', entry.items)
+    redis.call('HINCRBY', project, field .. ':busy_us', entry.busy_us)
+  end
   local worst = tonumber(redis.call('HGET', project, field .. ':ratio_permille') or -1)
   if entry.ratio_permille > worst then
     redis.call('HSET', project, field .. ':ratio_permille', entry.ratio_permille,

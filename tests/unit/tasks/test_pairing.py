@@ -94,3 +94,20 @@ def test_other_features_are_other_retrieved_pairs() -> None:
 
     assert names["retrieval", "orb"] != names["retrieval", "rootsift"]
     assert names["exhaustive", "orb"] == names["exhaustive", "rootsift"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "images", "partners"),
+    [
+        ("exhaustive", 1, 0),
+        ("exhaustive", 4, 2),  # 6 pairs of 4 images are 1.5 each.
+        ("exhaustive", 101, 50),
+        ("sequential", 5, 2),  # No more than all pairs.
+        ("sequential", 1000, 16),  # Ten near ones and six doubled distances, each seen from both sides.
+        ("retrieval", 1000, 48),
+        ("retrieval", 11, 5),
+    ],
+)
+def test_an_image_adds_about_so_many_pairs(strategy: str, images: int, partners: int) -> None:
+    """Exact where pairs are mutual; three quarters of what is asked for where one side may propose alone."""
+    assert pairing(images, strategy).usual_partners == partners

@@ -2,6 +2,8 @@
 
 import errno
 import io
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,7 +80,7 @@ class HungUp(io.StringIO):
 def test_a_stage_is_told_once_when_its_phase_is_over() -> None:
     """Not before: a window may follow."""
     screen = Screen()
-    done = StageProgress(planned=4, done=3, failed=1, seconds=1.25)
+    done = StageProgress(planned=4, done=3, failed=1, started_ms=1_000, finished_ms=2_250)
     screen.watch(phase="import", stages={"import": done})
     before = screen.lines
     for _ in range(2):
@@ -200,6 +202,21 @@ def test_progress_keeps_its_counts_on_a_narrow_terminal(width: int, has_bar: boo
     assert "100012/123456" in file.getvalue()
     assert "12 failed" in file.getvalue()
     assert ("\u2501" in file.getvalue()) is has_bar
+
+
+def test_the_time_that_is_left_stands_behind_the_last_bar() -> None:
+    """There is none in a state that tells nothing of it."""
+    file = io.StringIO()
+    match = StageProgress(planned=400, done=100, started_ms=1, finished_ms=10_001)
+    kinds = {"matcher.run": {"items": 100, "batches": 50, "busy_seconds": 20.0}}
+    state = ProjectState(state="running", stages={"match": match}, kinds=kinds, ahead={"images": 9})
+    with RunDisplay(Console(file=file, force_terminal=True, width=100, color_system=None)) as display:
+        display.watch(replace(state, ahead={}), "")
+        before = file.getvalue()
+        display.watch(state, "")
+
+    assert "left" not in before
+    assert re.search(r"about \d+ s left", file.getvalue())
 
 
 def test_a_terminal_that_is_gone_does_not_hide_why_the_run_ended() -> None:

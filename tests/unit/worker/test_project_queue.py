@@ -133,5 +133,7 @@ def test_stages_and_kinds_are_read_from_the_fields() -> None:
     stored |= {"kind:matcher.run:ratio_permille": "250"}
     state = state_of(state="running", **stored)
 
-    assert state.stages == {"match": StageProgress(planned=4, done=3, failed=1, seconds=2.5)}
+    match = StageProgress(planned=4, done=3, failed=1, started_ms=1000, finished_ms=3500)
+    assert state.stages == {"match": match}
+    assert match.seconds == 2.5
     assert state.kinds["matcher.run"]["worst_ratio"] == 0.25

@@ -520,6 +520,8 @@ def test_a_batch_is_recorded_with_what_was_measured(scene: Scene) -> None:
         "reserved_bytes": grant.memory_bytes,
         "peak_bytes": 1000,
         "ratio_permille": 1000 * 1000 // grant.memory_bytes,
+        "items": REPORT.worked_items,
+        "busy_us": record.duration_ns // 1000,
     }
 
 

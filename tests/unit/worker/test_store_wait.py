@@ -18,7 +18,7 @@ class Watcher:
     def is_over(self, after_seconds: float, waits_for: str = AWAY, done: int = 0) -> bool:
         """Look again so many seconds later."""
         self.now += after_seconds
-        stage = StageProgress(planned=9, done=done, failed=0, seconds=0.0)
+        stage = StageProgress(planned=9, done=done, failed=0)
         return self._patience.is_over(ProjectState(state="running", stages={"match": stage}), waits_for)
 
 
