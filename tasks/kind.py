@@ -56,6 +56,8 @@ class Done:
     continue_at: int = 0
     progress: Mapping[str, str] = field(default_factory=dict)
     """``pipeline.expand`` only: fields of the project's live state to set in the same step."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Added to fields of the project's live state in the same step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,10 @@ def inlier_edge_count(store: Store, project: Project) -> int:
     return count
 
 
+INLIERS = "inliers"
+"""Field of a project's live state: how many matches its verified pairs have kept, those of this run."""
+
+
 def run_verification(payloads: Sequence[VerifyPayload], grant: Grant, store: Store) -> Iterator[Outcome]:
     """Publish each pair's two-view geometry, refused pairs too: else they would be tried for ever.
 
@@ -120,7 +124,8 @@ def _verify(payload: VerifyPayload, store: Store) -> Outcome:
     with single_threaded_libraries():
         geometry = estimate_two_view(left, right, views, payload.verification, _seed(payload))
     _publish(key, payload, matches, geometry, store)
-    return Done()
+    kept = int(geometry.inliers.sum()) if geometry.is_accepted else 0
+    return Done(counts={INLIERS: kept})
 
 
 def _matched_points(

@@ -230,6 +230,8 @@ def outcome_frame(outcome: Outcome, contract: SentContract = NOTHING_SAID) -> di
                 frame["continue_at"] = outcome.continue_at
             if outcome.progress:
                 frame["progress"] = dict(outcome.progress)
+            if outcome.counts:
+                frame["counts"] = dict(outcome.counts)
             return frame
         case Elsewhere():
             return {

@@ -21,9 +21,9 @@ from worker.project_state import ProjectState
 _PHASES = (("import",), ("features",), ("match", "verify"), ("tracks",), ("model",))
 """Stages that run beside each other. `index` and `pairs` take milliseconds and are left out."""
 _OF_WHOLE_PROJECTS = ("tracks", "model")
-"""One job each, on one node; it takes as long as the project is large."""
-_REFERENCE_IMAGES = 15
-"""So many photos the project has that the reference profiles were measured with."""
+"""One job each, on one node; it takes the longer the more inliers the project's pairs have."""
+_REFERENCE_IMAGES, _REFERENCE_INLIERS = 15, 147_211
+"""So many photos and inliers has the project that the reference profiles were measured with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Reference:
     """What jobs take on the machine that the reference profiles come from."""
 
     seconds: Mapping[str, float]
-    """Of one job, by stage; of `tracks` and `model` by image."""
+    """Of one job, by stage."""
     stages: Mapping[str, str]
     """The stage of each kind."""
 
@@ -80,8 +80,7 @@ def reference_of(profiles: ProfileSet) -> Reference:
     seconds: dict[str, float] = {}
     for kind, cost in profiles.linear.items():
         if stage := stages.get(kind):
-            images = _REFERENCE_IMAGES if stage in _OF_WHOLE_PROJECTS else 1
-            seconds[stage] = max(seconds.get(stage, 0.0), cost.per_item_ns / 1e9 / images)
+            seconds[stage] = max(seconds.get(stage, 0.0), cost.per_item_ns / 1e9)
     return Reference(seconds=seconds, stages=stages)
 
 
@@ -156,10 +155,20 @@ def _jobs_left(state: ProjectState) -> dict[str, int]:
 def _job_seconds(
     stage: str, state: ProjectState, worked: Mapping[str, _Worked], reference: Reference, pace: float
 ) -> float:
-    if stage in worked and stage not in _OF_WHOLE_PROJECTS:
+    if stage in _OF_WHOLE_PROJECTS:
+        return reference.seconds.get(stage, 0.0) * _size(state) * pace
+    if stage in worked:
         return worked[stage].busy_seconds / worked[stage].items
-    images = state.ahead.get(IMAGES, 0) if stage in _OF_WHOLE_PROJECTS else 1
-    return reference.seconds.get(stage, 0.0) * images * pace
+    return reference.seconds.get(stage, 0.0) * pace
+
+
+def _size(state: ProjectState) -> float:
+    """Return how large a project will be beside that of reference: by inliers, or else by images."""
+    verified = state.stages["verify"].done if "verify" in state.stages else 0
+    if not verified or not state.inliers:
+        return state.ahead.get(IMAGES, 0) / _REFERENCE_IMAGES
+    pairs = verified + _jobs_left(state)["verify"]
+    return state.inliers * pairs / verified / _REFERENCE_INLIERS
 
 
 def in_words(seconds: float) -> str:

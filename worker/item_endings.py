@@ -94,6 +94,8 @@ class ItemEndings:
             entry["continue_at"] = outcome["continue_at"]
         if "progress" in outcome:
             entry["progress"] = outcome["progress"]
+        if "counts" in outcome:
+            entry["counts"] = outcome["counts"]
         self._settler.add(entry)
         if self._services.store is not None and outcome["action"] == "done":
             self._services.store.note_result()

@@ -11,6 +11,7 @@ from typing import Any
 
 from tasks.catalog import STAGES
 from tasks.outlook import AHEAD
+from tasks.verification import INLIERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,8 @@ class ProjectState:
     peak_bytes: int = 0
     stages: dict[str, StageProgress] = field(default_factory=dict)
     kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    inliers: int = 0
+    """Matches that the pairs verified in this run have kept."""
     ahead: dict[str, int] = field(default_factory=dict)
     """Jobs of each stage that are not planned yet, about, and the pairs of an image (tasks.outlook)."""
 
@@ -85,6 +88,7 @@ def read_state(fields: Mapping[str, str]) -> ProjectState:
         peak_bytes=int(fields.get("peak_bytes", 0)),
         stages={stage: _stage(fields, stage) for stage in sorted(stages)},
         kinds={kind: _kind(fields, kind) for kind in sorted(kinds)},
+        inliers=int(fields.get(INLIERS, 0)),
         ahead=json.loads(fields.get(AHEAD, "{}")),
     )
 

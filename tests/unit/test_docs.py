@@ -225,7 +225,12 @@ def test_the_fields_of_a_project_are_those_that_are_written() -> None:
             *(source(script) for script in Script),
             *(
                 (ROOT / path).read_text(encoding="utf-8")
-                for path in ("worker/project_queue.py", "tasks/expand.py", "tasks/outlook.py")
+                for path in (
+                    "worker/project_queue.py",
+                    "tasks/expand.py",
+                    "tasks/outlook.py",
+                    "tasks/verification.py",
+                )
             ),
         ]
     )

@@ -1,7 +1,7 @@
 -- Settles messages of one lease: removes them, does the project's bookkeeping, pushes what follows.
 -- KEYS: inflight, delayed, dead. ARGV: JSON list of entries, most dead jobs kept, most bytes of their messages.
 -- An entry has a tag and an action:
---   done | failed | not_ready  {project?, stage, item, pushes, progress?, continuation?, continue_at, report?,
+--   done | failed | not_ready  {project?, stage, item, pushes, progress?, counts?, continuation?, continue_at, report?,
 --                                keeps_message?}
 --   drop           nobody wants it done any more; only a job without a project
 --   requeue        {attempts, lost?, estimate?, last_end?, lost_on? (JSON texts)}
@@ -43,6 +43,7 @@ local function finish_item(entry)
     redis.call('HSET', project, 'state', 'failed', 'failure', entry.report or '')
   end
   for name, value in pairs(entry.progress or {}) do redis.call('HSET', project, name, value) end
+  for name, more in pairs(entry.counts or {}) do redis.call('HINCRBY', project, name, more) end
   look_again(project)
   if entry.continuation then
     redis.call('HSET', project, 'next_expand', entry.continuation, 'continue_at', entry.continue_at)

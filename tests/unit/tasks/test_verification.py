@@ -40,7 +40,7 @@ def test_inliers_and_matrices_are_published(tmp_path: Path) -> None:
     outcome = verify(scene, scene.pair())
 
     artefact = scene.store.read(project_verification_key(scene.project, *scene.pair()))
-    assert outcome == Done()
+    assert outcome == Done(counts={"inliers": len(artefact.arrays["inliers"])})
     assert len(artefact.arrays["inliers"]) >= 115
     assert artefact.arrays["inliers"].dtype == np.uint32
     assert {artefact.arrays[name].shape for name in ("F", "E")} == {(3, 3)}
@@ -56,7 +56,7 @@ def test_refused_pairs_are_recorded_without_rows(tmp_path: Path, points: int, ro
     outcome = verify(scene, scene.pair())
 
     artefact = scene.store.read(project_verification_key(scene.project, *scene.pair()))
-    assert outcome == Done()
+    assert outcome == Done(counts={"inliers": rows})
     assert artefact.arrays["inliers"].shape == (rows, 2)
     assert (artefact.metadata["config"] == TwoViewConfig.DEGENERATE) is (rows == 0)
 

@@ -297,13 +297,18 @@ def test_a_kind_is_warmed_up_once_per_child(store: Store) -> None:
 def test_a_finished_item_tells_what_follows_and_what_continues() -> None:
     """The frame is what the settlement needs, as JSON."""
     outcome = Done(
-        follow_ups=(a_job("b"),), continuation=a_job("c"), continue_at=7, progress={"phase": "model"}
+        follow_ups=(a_job("b"),),
+        continuation=a_job("c"),
+        continue_at=7,
+        progress={"phase": "model"},
+        counts={"inliers": 3},
     )
 
     frame = outcome_frame(outcome)
     assert [push["item"] for push in frame["pushes"]] == ["b"]
     assert (frame["continuation"]["item"], frame["continue_at"]) == ("c", 7)
     assert frame["progress"] == {"phase": "model"}
+    assert frame["counts"] == {"inliers": 3}
 
 
 def test_a_plain_end_tells_no_more_than_that() -> None:
