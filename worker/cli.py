@@ -22,6 +22,7 @@ from worker import (
     local_commands,
     node_command,
     project_commands,
+    ramp_command,
     simulate_command,
     worker_command,
 )
@@ -57,6 +58,7 @@ for command in (
 ):
     app.command()(command)
 app.command("calibrate")(calibrate_command.calibrate_command)
+app.command("ramp")(ramp_command.ramp_command)
 
 
 @app.callback(invoke_without_command=True)

@@ -100,7 +100,7 @@ def run_in_turn(work: Work, options: LocalOptions, watch: Watch) -> list[Project
         client, patience = ProjectQueue(settings.redis_url), StorePatience()
         ended: list[str] = []
         try:
-            with _worker(settings, work.log_path) as worker:
+            with governed_worker(settings, work.log_path) as worker:
                 for project in work.projects:
                     client.start(project.id, until=options.until)
                     for state in _states_to_the_end(client, project.id, work.log_path):
@@ -199,7 +199,7 @@ class _Worker:
 
 
 @contextmanager
-def _worker(settings: Settings, log_path: Path) -> Iterator[_Worker]:
+def governed_worker(settings: Settings, log_path: Path) -> Iterator[_Worker]:
     """Run a governed worker for the time of the block; it ends before the block is left."""
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "WARNING"]
     command += ["--without-mingle", "--without-gossip", "--without-heartbeat"]

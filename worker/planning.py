@@ -65,6 +65,11 @@ class NodePlanning:
         """Return how long a batch takes that starts now beside so many others; None where no profile says."""
         return self._planner.plan(CellKey.of(kind, items=items, others=others, variant=variant), items)
 
+    def likely_ns(self, kind: str) -> int:
+        """Return how long one job of a kind is likely to take that starts alone; 0 where no profile says."""
+        plan = self.plan(kind, items=1, others=0)
+        return 0 if plan is None else plan.optimistic_ns
+
     def complete(self, plan: Plan, duration_ns: int) -> None:
         """Learn from a complete success of real work: the plan of its dispatch, and how long it took."""
         kind = plan.key.kind

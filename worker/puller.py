@@ -78,6 +78,7 @@ class Puller:
             self.lease.server_now_ms,
             self._store,
             self._next_messages,
+            lambda kind: 0 if node.planning is None else node.planning.likely_ns(kind),
         )
         self._setup = SetupWarnings()
         registry = ProjectQueue(settings.redis_url)

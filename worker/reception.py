@@ -47,14 +47,19 @@ class Reception:
         server_now_ms: Callable[[], int],
         health: StoreHealth | None = None,
         next_messages: NextMessages = lambda _list: (),
+        likely_ns: Callable[[str], int] = lambda _kind: 0,
     ) -> None:
-        """``health`` is the store's; None where nobody asks. ``next_messages`` tells what waits behind."""
+        """``health`` is the store's; None where nobody asks. ``next_messages`` tells what waits behind.
+
+        ``likely_ns`` tells how long a job of a kind is likely to take here, 0 where nobody plans.
+        """
         self._store = store
         self._health = health
         self._settler = settler
         self._receive = receive
         self._server_now_ms = server_now_ms
         self._next_messages = next_messages
+        self._likely_ns = likely_ns
         self.stale = self.superseded = 0
         """Jobs that were dropped."""
         self._channel = LeaseChannel(self._on_refused)
@@ -88,14 +93,17 @@ class Reception:
     def _is_stale(self, item: ClaimedItem, kind: str) -> bool:
         """Drop an item whose result would be too old; of a project it fails, for the project tells of it."""
         contract, now_ms = item.contract, self._server_now_ms()
-        if not contract.is_stale(now_ms):
+        if contract.contract.max_age_ns is None:
+            return False
+        takes_ns = self._likely_ns(kind)
+        if not contract.is_stale(now_ms, takes_ns):
             return False
         self.stale += 1
         if item.place is None:
             self._drop(item)
         else:
-            max_age_ms = (contract.contract.max_age_ns or 0) // NS_PER_MS
-            age_ms = now_ms - contract.captured_ms(now_ms)
+            max_age_ms = contract.contract.max_age_ns // NS_PER_MS
+            age_ms = now_ms - contract.captured_ms(now_ms) + takes_ns // NS_PER_MS
             self._fail(item, kind, refusals.stale(item.name, age_ms, max_age_ms))
         return True
 

@@ -55,7 +55,7 @@ def stale(name: str, age_ms: int, max_age_ms: int) -> Failure:
     return Failure(
         name=name,
         reason=Reason.STALE,
-        cause=f"it is {age_ms} ms old, and of no use after {max_age_ms} ms (its max age)",
+        cause=f"its result would be {age_ms} ms old, and of no use after {max_age_ms} ms (its max age)",
         cure="Submit the project again with a greater max age, or without one; or add machines.",
     )
 

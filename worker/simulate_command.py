@@ -5,7 +5,6 @@ said and drawn (:mod:`worker.simulation_views`, :mod:`worker.simulation_plot`).
 """
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -20,6 +19,7 @@ from governor.simulation import tables
 from governor.simulation.simulator import PlannedSimulation
 from worker.command_endings import errors, plain_errors, say
 from worker.command_options import JsonOption
+from worker.scaled_profiles import permille_of
 from worker.settings import WrongSettingError
 from worker.simulation_plot import check_format, draw
 from worker.simulation_views import Row, show_figures, show_rows, to_dict
@@ -38,7 +38,6 @@ _CELLS: dict[TableName, tuple[Callable[..., Row], Sequence[tuple[Any, ...]]]] = 
     TableName.PLAN_SIZE: (tables.plan_size_row, tables.PLAN_SIZE_CELLS),
     TableName.CARRY_OVER: (tables.carry_over_row, tables.CARRY_OVER_CELLS),
 }
-_SMALLEST_PERMILLE, _LARGEST_PERMILLE = 50, 10_000
 
 TableOption = Annotated[
     TableName | None,
@@ -75,7 +74,7 @@ def simulate(
             return
         if plot is not None:
             raise WrongSettingError("--plot draws a table: name it with --table")
-        permille = _permille(profile)
+        permille = permille_of(profile, "--profile")
     if learn:
         planner = tables.learning_planner(permille, margin_percent=margin, min_factor_percent=min_factor)
     else:
@@ -109,20 +108,3 @@ def _draw(rows: Sequence[Row], plot: Path) -> None:
     except OSError as error:
         raise WrongSettingError(f"--plot: {plot} cannot be written: {error.strerror}") from error
     say(f"the plot is in {plot}")
-
-
-def _permille(profile: str) -> int:
-    """Read how a profile stands to the truth.
-
-    Raises:
-        WrongSettingError: it is not said so that it can be read.
-    """
-    if profile == "right":
-        return 1000
-    found = re.fullmatch(r"x(\d{1,2})(?:\.(\d{1,3}))?", profile)
-    permille = int(found[1]) * 1000 + int((found[2] or "").ljust(3, "0")) if found else 0
-    if not _SMALLEST_PERMILLE <= permille <= _LARGEST_PERMILLE:
-        raise WrongSettingError(
-            f"--profile: {profile}: say `right`, or a factor between x0.05 and x10, e.g. x2 or x0.7"
-        )
-    return permille

@@ -37,8 +37,15 @@ class Scene:
         """What Celery raises over the next message."""
         self.behind: list[bytes] = []
         """What waits behind the claimed messages."""
+        self.likely_ns = 0
+        """What a job is likely to take."""
         self.reception = Reception(
-            self.store, cast("Settler", self), self._celery, self._now_ms, next_messages=lambda _: self.behind
+            self.store,
+            cast("Settler", self),
+            self._celery,
+            self._now_ms,
+            next_messages=lambda _: self.behind,
+            likely_ns=lambda _: self.likely_ns,
         )
 
     def add(self, entry: dict[str, Any]) -> None:
@@ -297,11 +304,19 @@ def test_a_job_that_is_too_old_is_dropped(scene: Scene, age_ms: int, is_run: boo
     assert scene.entries == ([] if is_run else [{"tag": f"000000000001:a:{KIND}", "action": "drop"}])
 
 
+@pytest.mark.parametrize(("takes_ns", "is_run"), [(40_000_000, True), (40_000_001, False)])
+def test_a_job_that_will_be_too_old_is_dropped(scene: Scene, takes_ns: int, is_run: bool) -> None:  # noqa: FBT001
+    """What it is likely to take counts where that is planned."""
+    scene.likely_ns = takes_ns
+
+    assert bool(scene.receive(bare("a", max_age_ms=100, captured_at_ms=NOW_MS - 60))) is is_run
+
+
 def test_an_item_of_a_project_that_is_too_old_fails(scene: Scene) -> None:
     """The project goes on, and tells of it."""
     assert scene.receive(with_headers(max_age_ms=100, captured_at_ms=NOW_MS - 500)) == []
     assert scene.reason == "stale"
-    assert "it is 500 ms old, and of no use after 100 ms" in scene.failure.cause
+    assert "its result would be 500 ms old, and of no use after 100 ms" in scene.failure.cause
 
 
 @pytest.mark.parametrize("header", [{"max_age_ms": 100}, {"captured_at_ms": 0}])

@@ -7,7 +7,7 @@ import pytest
 
 from governor.simulation import tables
 from tests.unit.worker.test_cli import invoke
-from worker.simulate_command import _permille
+from worker.scaled_profiles import permille_of
 from worker.simulation_plot import draw
 from worker.simulation_views import Row
 
@@ -52,7 +52,7 @@ def test_a_table_as_json_is_a_list_of_rows(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("told", "permille"), [("right", 1000), ("x2", 2000), ("x0.7", 700), ("x0.05", 50)])
 def test_a_profile_is_a_multiple_of_the_truth(told: str, permille: int) -> None:
     """In permille."""
-    assert _permille(told) == permille
+    assert permille_of(told, "--profile") == permille
 
 
 @pytest.mark.parametrize("told", ["x0.049", "x10.001", "2", "x-1", "x1e3", "wrong", ""])
