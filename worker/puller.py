@@ -78,8 +78,9 @@ class Puller:
             self.lease.server_now_ms,
             self._store,
             self._next_messages,
-            lambda kind: 0 if node.planning is None else node.planning.likely_ns(kind),
         )
+        if node.planning is not None:
+            self._reception.likely_ns = node.planning.likely_ns
         self._setup = SetupWarnings()
         registry = ProjectQueue(settings.redis_url)
         sight = None if settings.single_node else Sight(settings.name, registry.nodes, time.monotonic_ns)

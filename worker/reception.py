@@ -47,19 +47,16 @@ class Reception:
         server_now_ms: Callable[[], int],
         health: StoreHealth | None = None,
         next_messages: NextMessages = lambda _list: (),
-        likely_ns: Callable[[str], int] = lambda _kind: 0,
     ) -> None:
-        """``health`` is the store's; None where nobody asks. ``next_messages`` tells what waits behind.
-
-        ``likely_ns`` tells how long a job of a kind is likely to take here, 0 where nobody plans.
-        """
+        """``health`` is the store's; None where nobody asks. ``next_messages`` tells what waits behind."""
         self._store = store
         self._health = health
         self._settler = settler
         self._receive = receive
         self._server_now_ms = server_now_ms
         self._next_messages = next_messages
-        self._likely_ns = likely_ns
+        self.likely_ns: Callable[[str], int] = lambda _kind: 0
+        """Tells how long a job of a kind is likely to take here; 0 where nobody plans."""
         self.stale = self.superseded = 0
         """Jobs that were dropped."""
         self._channel = LeaseChannel(self._on_refused)
@@ -95,7 +92,7 @@ class Reception:
         contract, now_ms = item.contract, self._server_now_ms()
         if contract.contract.max_age_ns is None:
             return False
-        takes_ns = self._likely_ns(kind)
+        takes_ns = self.likely_ns(kind)
         if not contract.is_stale(now_ms, takes_ns):
             return False
         self.stale += 1

@@ -45,8 +45,8 @@ class Scene:
             self._celery,
             self._now_ms,
             next_messages=lambda _: self.behind,
-            likely_ns=lambda _: self.likely_ns,
         )
+        self.reception.likely_ns = lambda _: self.likely_ns
 
     def add(self, entry: dict[str, Any]) -> None:
         """Keep what is settled."""
