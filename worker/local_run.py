@@ -169,7 +169,7 @@ def _import_roots(folders: set[Path]) -> tuple[Path, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Worker:
+class GovernedWorker:
     """The worker's process, and what it has written since its start."""
 
     process: "subprocess.Popen[bytes]"
@@ -178,6 +178,26 @@ class _Worker:
     kills: MemoryKills
     kills_before: KillCounts
     """When it was started."""
+
+    def check(self, go_on: str) -> None:
+        """Check that it has not ended; ``go_on`` says what to do where it has.
+
+        Raises:
+            RunError: it has ended.
+            WrongSettingError: it has refused to start.
+        """
+        if self.process.poll() is None:
+            return
+        if reason := self.refusal():
+            # Another has started since we looked for room.
+            raise WrongSettingError(reason)
+        ended = tether.how_it_ended(self.process.returncode)
+        if self.is_perhaps_out_of_memory():
+            raise RunError(
+                f"the worker ended ({ended}, out of memory suspected); "
+                f"end other programs or raise the memory limit, then {go_on}"
+            )
+        raise RunError(f"the worker ended ({ended}); {go_on}")
 
     def is_perhaps_out_of_memory(self) -> bool:
         """Tell whether it was killed, and the kernel has killed for want of memory since its start.
@@ -199,7 +219,7 @@ class _Worker:
 
 
 @contextmanager
-def governed_worker(settings: Settings, log_path: Path) -> Iterator[_Worker]:
+def governed_worker(settings: Settings, log_path: Path) -> Iterator[GovernedWorker]:
     """Run a governed worker for the time of the block; it ends before the block is left."""
     command = [sys.executable, "-P", "-m", "worker.start", "worker", "--loglevel", "WARNING"]
     command += ["--without-mingle", "--without-gossip", "--without-heartbeat"]
@@ -211,7 +231,7 @@ def governed_worker(settings: Settings, log_path: Path) -> Iterator[_Worker]:
         kills_before = kills.counts()
         process = tether.start(command, environment=settings.child_environment(), output=log)
     try:
-        yield _Worker(
+        yield GovernedWorker(
             process=process, log_path=log_path, log_start=log_start, kills=kills, kills_before=kills_before
         )
     except QueueError:
@@ -253,19 +273,8 @@ def _check_store(patience: StorePatience, state: ProjectState, waits_for: str, g
         raise RunError(f"waited {PATIENCE_SECONDS:.0f} s for {waits_for}, then {go_on}")
 
 
-def _check_processes(server: EmbeddedServer, worker: _Worker, go_on: str) -> None:
+def _check_processes(server: EmbeddedServer, worker: GovernedWorker, go_on: str) -> None:
     # The server first: a worker that has lost it may end, too.
     if server.how_it_ended() is not None:
         raise QueueError("it has ended")
-    if worker.process.poll() is None:
-        return
-    if reason := worker.refusal():
-        # Another has started since we looked for room.
-        raise WrongSettingError(reason)
-    ended = tether.how_it_ended(worker.process.returncode)
-    if worker.is_perhaps_out_of_memory():
-        raise RunError(
-            f"the worker ended ({ended}, out of memory suspected); "
-            f"end other programs or raise the memory limit, then {go_on}"
-        )
-    raise RunError(f"the worker ended ({ended}); {go_on}")
+    worker.check(go_on)

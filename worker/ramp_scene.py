@@ -23,7 +23,14 @@ from tasks.photo_folder import find_photos
 from tasks.store import Project, Store
 from worker.contracts import CLASSES
 from worker.embedded import embedded_server
-from worker.local_run import LocalOptions, RunError, check_machine, governed_worker, part_of_machine
+from worker.local_run import (
+    GovernedWorker,
+    LocalOptions,
+    RunError,
+    check_machine,
+    governed_worker,
+    part_of_machine,
+)
 from worker.planning_settings import PlanningSettings
 from worker.project_queue import ProjectQueue
 from worker.ramp_streams import NS_PER_MS, Delivery, Frame, LiveStream
@@ -31,9 +38,8 @@ from worker.ramp_streams import NS_PER_MS, Delivery, Frame, LiveStream
 OPTIONS = LocalOptions(cpus=1, profile="dedicated")
 """One slot, as in the simulation."""
 _NODE = "ramp"
-_START_SECONDS = 60.0
+_PATIENCE_SECONDS = 60.0
 _DRAIN_SECONDS = 5.0
-_LONGEST_JOB_SECONDS = 60.0
 _MOST_FEATURES = FeatureParameters().max_features
 _CLASS_NAMES = {service_class: name for name, service_class in CLASSES.items()}
 
@@ -76,11 +82,12 @@ class RampScene:
             stack.callback(shutil.rmtree, store.root)
             app = stack.enter_context(Celery(broker=self._broker_url, set_as_current=False))
             completions = stack.enter_context(closing(Completions(app)))
-            stack.enter_context(governed_worker(settings, self.folder / "worker.log"))
+            worker = stack.enter_context(governed_worker(settings, self.folder / "worker.log"))
             queue.start(project.id, until="import")
-            wait_until(lambda: queue.state(project.id).state == "done", "photos are imported", _START_SECONDS)
-            contents = [image.content for image in project.images()]
-            yield Live(app=app, queue=queue, contents=contents, completions=completions)
+            live = Live(app=app, queue=queue, worker=worker, completions=completions)
+            live.wait_until(lambda: queue.state(project.id).state == "done", "photos are imported")
+            live.contents = [image.content for image in project.images()]
+            yield live
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,8 +96,10 @@ class Live:
 
     app: Celery
     queue: ProjectQueue
-    contents: Sequence[str]
+    worker: GovernedWorker
     completions: "Completions"
+    contents: Sequence[str] = ()
+    """Of the photos, once they are imported."""
     _sent: dict[LiveStream, int] = field(default_factory=dict)
 
     def work(self, stream: LiveStream, jobs: int) -> None:
@@ -101,7 +110,7 @@ class Live:
         """
         for _ in range(jobs):
             job = self._send(stream, {})
-            wait_until(lambda job=job: job in self.completions.at, "a job is done", _LONGEST_JOB_SECONDS)  # type: ignore[misc]
+            self.wait_until(lambda job=job: job in self.completions.at, "a job is done")  # type: ignore[misc]
 
     def round_ms(self, streams: Sequence[LiveStream]) -> float:
         """Let one job of each stream run, all sent at once; return how long that took.
@@ -111,7 +120,7 @@ class Live:
         """
         started_ns = time.monotonic_ns()
         jobs = {self._send(stream, {}) for stream in streams}
-        wait_until(lambda: jobs <= self.completions.at.keys(), "a round is done", _LONGEST_JOB_SECONDS)
+        self.wait_until(lambda: jobs <= self.completions.at.keys(), "a round is done")
         return (time.monotonic_ns() - started_ns) / NS_PER_MS
 
     def drive(self, frames: Sequence[Frame], period_ms: int) -> list[Delivery]:
@@ -127,6 +136,20 @@ class Live:
             for job, at in self.completions.at.items()
             if job in sent
         ]
+
+    def wait_until(self, condition: Callable[[], Any], what: str) -> None:
+        """Wait until something is true.
+
+        Raises:
+            RunError: it does not come true, or the worker has ended.
+            WrongSettingError: the worker has refused to start.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not condition():
+            self.worker.check("try again")
+            if time.monotonic() > deadline:
+                raise RunError(f"waited {_PATIENCE_SECONDS:.0f} s in vain until {what}")
+            time.sleep(0.002)
 
     def planning(self) -> dict[str, Any]:
         """Return what the worker tells of its planning; nothing where it plans nothing."""
@@ -200,16 +223,3 @@ class Completions:
 
     def _note(self, event: dict[str, Any]) -> None:
         self.at[event["uuid"]] = float(event["timestamp"])
-
-
-def wait_until(condition: Callable[[], Any], what: str, most_seconds: float) -> None:
-    """Wait until something is true.
-
-    Raises:
-        RunError: it does not come true.
-    """
-    deadline = time.monotonic() + most_seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RunError(f"waited {most_seconds:.0f} s in vain until {what}")
-        time.sleep(0.002)

@@ -10,13 +10,13 @@ from tasks.parameters import ProjectParameters
 from tasks.store import Project, Source, Store
 from worker import local_run, tether
 from worker.local_run import (
+    GovernedWorker,
     LocalOptions,
     RunError,
     _check_processes,
     _check_store,
     _settings,
     _states_to_the_end,
-    _Worker,
     run_locally,
 )
 from worker.memory_kills import KillCounts, MemoryKills
@@ -123,7 +123,7 @@ def test_memory_is_named_where_the_worker_was_killed_and_the_kernel_has_killed(
     tmp_path: Path, returncode: int, kills: int, told: str
 ) -> None:
     """Only to start it again would end the same way."""
-    worker = _Worker(
+    worker = GovernedWorker(
         process=EndedProcess(returncode),  # type: ignore[arg-type]
         log_path=tmp_path / "log",
         log_start=0,
