@@ -55,6 +55,8 @@ bench: venv ## measure beside COLMAP alone, stock Celery, and the plain stages; 
 	$(BIN)/python -m tests.bench.planning_tables
 	$(BIN)/python -m tests.bench.planning_cost
 	$(BIN)/python -m tests.bench.planning_mutations
+	$(BIN)/python -m tests.bench.learned_plans
+	$(BIN)/python -m tests.bench.eta
 
 lock: venv ## lock the dependencies of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv
