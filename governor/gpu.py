@@ -92,7 +92,7 @@ def _is_apu(card: DrmCard, vram_bytes: int, machine_memory_bytes: int) -> bool:
 
 
 def _unified(card: DrmCard) -> GpuFinding:
-    return GpuFinding(gpu=Gpu(index=card.index, name=_name(card), is_uma=True))
+    return GpuFinding(gpu=_gpu(card, is_uma=True))
 
 
 def _nvidia(card: DrmCard) -> GpuFinding:
@@ -106,12 +106,12 @@ def _nvidia(card: DrmCard) -> GpuFinding:
 
 
 def _of_unknown_memory(card: DrmCard, cause: str) -> GpuFinding:
-    gpu = Gpu(index=card.index, name=_name(card), is_uma=False)
+    gpu = _gpu(card, is_uma=False)
     return GpuFinding(gpu=gpu, note=_waits(gpu, cause))
 
 
 def _dedicated(card: DrmCard, total_bytes: int, read_used_bytes: Callable[[], int | None]) -> GpuFinding:
-    gpu = Gpu(index=card.index, name=_name(card), is_uma=False, memory_total_bytes=total_bytes)
+    gpu = _gpu(card, is_uma=False, memory_total_bytes=total_bytes)
 
     def read_available_bytes() -> int | None:
         used_bytes = read_used_bytes()
@@ -122,6 +122,18 @@ def _dedicated(card: DrmCard, total_bytes: int, read_used_bytes: Callable[[], in
         gpu=gpu,
         note=None if is_known else _waits(gpu, f"how much of it is used cannot be read in {card.folder}"),
         read_available_bytes=read_available_bytes,
+    )
+
+
+def _gpu(card: DrmCard, *, is_uma: bool, memory_total_bytes: int | None = None) -> Gpu:
+    is_on_pci = card.vendor_id is not None and card.device_id is not None
+    return Gpu(
+        index=card.index,
+        name=_name(card),
+        is_uma=is_uma,
+        memory_total_bytes=memory_total_bytes,
+        pci_id=f"{card.vendor_id:04x}:{card.device_id:04x}" if is_on_pci else "",
+        driver=card.driver or "",
     )
 
 

@@ -122,6 +122,10 @@ class Gpu:
     name: str
     is_uma: bool
     memory_total_bytes: int | None = None
+    pci_id: str = ""
+    """Vendor and device, e.g. "1002:744c"; empty off PCI."""
+    driver: str = ""
+    """The kernel's driver of it, e.g. "amdgpu"; empty where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

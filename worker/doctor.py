@@ -17,6 +17,8 @@ from tasks.errors import StoreError
 from worker import machine_checks, queue_checks
 from worker.connections import plain_client
 from worker.findings import Finding, problem
+from worker.planning import NodePlanning
+from worker.profile_file import ProfileFileError
 from worker.project_queue import ProjectQueue, QueueError
 from worker.queue_checks import Queue
 from worker.redis_errors import cause_of, cure_of
@@ -48,6 +50,7 @@ def _examine_queue(settings: Settings, patience_seconds: float) -> Iterator[Find
             projects=projects,
             kinds=load_kinds(settings.kind_modules),
             store_id=_within(patience_seconds, partial(_store_id, settings)),
+            planning=_planning(settings),
         )
         for check in (*queue_checks.SERVER_CHECKS, *queue_checks.CONTENT_CHECKS):
             yield _found(check.__name__, partial(check, queue), patience_seconds)
@@ -71,6 +74,14 @@ def _store_id(settings: Settings) -> str | None:
     try:
         return machine_checks.identity_if_any(settings.store)
     except StoreError:
+        return None
+
+
+def _planning(settings: Settings) -> NodePlanning | None:
+    """Return how this machine plans; a check of the machine tells of profiles that cannot be read."""
+    try:
+        return NodePlanning.of(settings.planning)
+    except ProfileFileError:
         return None
 
 

@@ -32,6 +32,8 @@ def fingerprint_of(node: Node, proc_root: Path = Path("/proc")) -> dict[str, str
         "budget_cpu_threads": str(offers.cpu_threads),
         "budget_io_slots": str(offers.io_slots),
         "gpu": "none" if gpu is None else f"{gpu.name} {gpu.memory_total_bytes or 'shared'}",
+        "gpu_pci_id": "" if gpu is None else gpu.pci_id,
+        "gpu_driver": "" if gpu is None else gpu.driver,
         "kernel": ".".join(os.uname().release.split(".")[:2]),
         "architecture": profile.architecture,
     }

@@ -14,7 +14,7 @@ from tasks.store import Store
 from tasks.store.identity import FILE_NAME
 from tasks.store.probe import find_fault, free_bytes
 from worker.findings import Finding, fine, problem, warning
-from worker.fingerprint import fingerprint_of
+from worker.fingerprint import digest, fingerprint_of
 from worker.machine import workers_here
 from worker.node import Node
 from worker.planning_settings import MarginLearning
@@ -70,7 +70,7 @@ def check_planning(settings: Settings) -> Finding:
     there = profiles.hardware
     told = f"plans start at {planning.margin_percent} %"
     if planning.margin_learning is not None:
-        told += f"; {_of_learning(planning.margin_learning)}"
+        told += f"; {_of_learning(planning.margin_learning)}; this hardware is {digest(here)}"
     differs = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
     if differs:
         others = ", ".join(

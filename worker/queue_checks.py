@@ -18,9 +18,11 @@ from governor.wording import in_binary_units
 from tasks.kind import Kind
 from worker.findings import Finding, fine, problem, warning
 from worker.live_nodes import LiveNode, names_of, on_other_stores
-from worker.project_queue import ProjectQueue
+from worker.planning import NodePlanning
+from worker.project_queue import ProjectQueue, headers_of
 from worker.redis_scripts import load_all
 from worker.rights import CLIENT_PROBES, WORKER_PROBES, lacking
+from worker.stream_checks import of_streams
 from worker.waiting_jobs import blocked_jobs
 
 OLDEST_VERSION = (6, 2)
@@ -42,6 +44,8 @@ class Queue:
     kinds: Mapping[str, Kind]
     store_id: str | None = None
     """The store that the client works on; None where none is named, or it cannot be read."""
+    planning: NodePlanning | None = None
+    """How this machine would plan jobs; None where it plans none."""
 
 
 Check = Callable[[Queue], Finding]
@@ -218,6 +222,12 @@ def check_blocked(queue: Queue) -> Finding:
     )
 
 
+def check_streams(queue: Queue) -> Finding:
+    """Check that what the next jobs ask of time can be."""
+    waiting = queue.projects.first_waiting(list(queue.kinds))
+    return of_streams(((one.kind, headers_of(one.payload)) for one in waiting), queue.planning)
+
+
 def check_drain(queue: Queue) -> Finding:
     """Tell whether a node makes room for a large job."""
     holder = queue.projects.drained_by()
@@ -249,7 +259,14 @@ SERVER_CHECKS: tuple[Check, ...] = (
     check_scripts,
     check_clock,
 )
-CONTENT_CHECKS: tuple[Check, ...] = (check_workers, check_jobs, check_blocked, check_drain, check_leftovers)
+CONTENT_CHECKS: tuple[Check, ...] = (
+    check_workers,
+    check_jobs,
+    check_blocked,
+    check_streams,
+    check_drain,
+    check_leftovers,
+)
 SETUP_CHECKS: tuple[Callable[[redis.Redis], Finding], ...] = (persistence_of, eviction_of, memory_of)
 """What a worker tells in its log when it connects."""
 

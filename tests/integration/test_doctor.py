@@ -124,6 +124,16 @@ def test_what_is_in_the_queue_is_counted(queue: Queue, server: "redis.Redis") ->
     assert found.told == "2 waiting, 1 large, 3 delayed, 4 claimed, 1 dead"
 
 
+def test_a_stream_that_asks_for_what_cannot_be_is_told(queue: Queue, server: "redis.Redis") -> None:
+    """As the head of its list tells it."""
+    before = queue_checks.check_streams(queue)
+    payload = json.dumps({"headers": {"class": "protected"}, "body": ""})
+    server.lpush(keys.queue_lists("matcher.run")[0], payload)
+
+    assert before.state is State.OK
+    assert "matcher.run is protected and tells no period_ms" in queue_checks.check_streams(queue).told
+
+
 def test_what_stock_workers_have_left_behind_is_told(queue: Queue, server: "redis.Redis") -> None:
     """Nobody gives it back where no stock worker runs."""
     before = queue_checks.check_leftovers(queue)

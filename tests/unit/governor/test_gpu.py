@@ -55,6 +55,25 @@ def test_an_apu_is_told_by_little_memory_and_much_gtt(
     assert (gpu.is_uma, gpu.memory_total_bytes) == (is_uma, None if is_uma else vram_bytes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"device_id": 0x744C, "driver": "amdgpu"}, ("1002:744c", "amdgpu")),
+        ({"device_id": 0x0BE, "vendor_id": INTEL, "driver": None}, ("8086:00be", "")),
+        ({"device_id": None, "driver": "v3d"}, ("", "v3d")),
+    ],
+)
+def test_a_card_is_known_by_its_id_and_driver(
+    tmp_path: Path, changes: dict[str, object], told: tuple[str, str]
+) -> None:
+    """Whatever its memory is; empty where the machine does not tell."""
+    for files in ({VRAM: GIB, USED: 0}, {VRAM: 0}, {VRAM: "much"}):
+        gpu = found(a_card(tmp_path, files, **changes)).gpu
+
+        assert gpu is not None
+        assert (gpu.pci_id, gpu.driver) == told
+
+
 def test_only_amd_builds_apus_like_that(tmp_path: Path) -> None:
     """Another maker's card with the same figures has its own memory."""
     gpu = found(a_card(tmp_path, {VRAM: GIB, GTT: RAM}, vendor_id=INTEL)).gpu
