@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from governor.ledger import Reservation
 from governor.model import Decision, DecisionReason, Estimate, Verdict
 from tasks.catalog import STAGES
+from worker.batches_in_time import in_time
 from worker.beside import need_of
 from worker.candidates import Turns, in_order
 from worker.claim import Claimed, Head, Wish
@@ -235,7 +236,7 @@ class Intake:
         allowed = self._drain.allowed(head, self._node.charged(kind, estimate))
         if allowed is None:
             return None
-        decision, reservation = self._reserve(head, allowed)
+        decision, reservation = self._reserve(head, self._in_time(head, allowed, plan))
         if reservation is None:
             self._on_not_admitted(head, decision, queues, plan)
             return None
@@ -248,6 +249,18 @@ class Intake:
         plan.wished_messages += batch
         plan.free_threads -= reservation.grant.cpu_threads
         return _behind(head, batch)
+
+    def _in_time(self, head: Head, estimate: Estimate, plan: _Plan) -> Estimate:
+        """Ask for no larger a batch than is planned to end by the deadline of a head's job."""
+        planning = self._parts.services.planning
+        others = len(self._parts.running) + len(plan.unstarted)
+        if planning is None:
+            return estimate
+        return in_time(
+            estimate,
+            head.contract.contract,
+            lambda items: planning.plan(head.kind, items=items, others=others),
+        )
 
     def _is_vetoed(self, head: Head, reservation: Reservation, plan: _Plan) -> bool:
         """Give a reservation back whose batch would be in the way of what is reckoned to come."""

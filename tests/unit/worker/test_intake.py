@@ -9,15 +9,19 @@ import pytest
 
 from governor.governor import Governor
 from governor.model import Estimate, Grant
-from governor.planning.contract import ServiceClass
+from governor.planning.contract import Contract, ServiceClass
+from governor.planning.profile import CellKey, Durations, ProfileSet
 from tests.unit.governor.builders import GIB, Machine, a_governor
 from tests.unit.worker.builders import KIND, a_claimed, a_head, a_kind, an_item
 from worker import keys
 from worker.claim import Claimed, Head, LeaseLostError, Wish
 from worker.claimed_item import ClaimedItem
+from worker.contracts import SentContract
 from worker.drain import DRAIN_AFTER_NS
 from worker.intake import Intake, IntakeParts
 from worker.look_ahead import LookAhead, Occupied, Veto
+from worker.planning import NodePlanning
+from worker.planning_settings import PlanningSettings
 from worker.queue_view import QueueView, Turn
 from worker.redis_scripts import Script
 from worker.running_batch import RunningBatch
@@ -120,7 +124,13 @@ def _receive(claimed: list[Claimed], _kind: str) -> list[ClaimedItem]:
     return [an_item() for _ in claimed]
 
 
-def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB, nodes: int = 1) -> Scene:
+def a_scene(
+    children: int = 2,
+    *,
+    available_bytes: int = 10 * GIB,
+    nodes: int = 1,
+    planning: NodePlanning | None = None,
+) -> Scene:
     """Build an intake with so many idle children, on one of so many nodes."""
     machine = Machine()
     governor = a_governor(machine)
@@ -134,7 +144,13 @@ def a_scene(children: int = 2, *, available_bytes: int = 10 * GIB, nodes: int = 
     )
     pool = FakePool(children)
     services = SimpleNamespace(
-        governor=governor, settler=None, sight=None, store=None, on_over=None, planning=None, durations=None
+        governor=governor,
+        settler=None,
+        sight=None,
+        store=None,
+        on_over=None,
+        planning=planning,
+        durations=None,
     )
     misfits = FakeMisfits()
     parts: Any = SimpleNamespace(
@@ -416,3 +432,16 @@ def test_what_is_in_nobodys_way_starts_as_ever() -> None:
 
     assert len(scene.pool.batches) == 2
     assert [running for _, running in fixed.asked] == [0, 1]
+
+
+@pytest.mark.parametrize(("deadline_ns", "batch"), [(40, 4), (39, 2), (9, 1), (None, 4)])
+def test_a_batch_with_a_deadline_is_as_large_as_ends_by_then(deadline_ns: int | None, batch: int) -> None:
+    """Each item is planned with 10 ns; four are as many as run in one batch here."""
+    durations = Durations(p50_ns=5, p95_ns=9, p99_ns=10)
+    cells = {CellKey.of(KIND, items=64, others=others): durations for others in range(2)}
+    planning = NodePlanning(PlanningSettings(margin_percent=100), ProfileSet(cells=cells))
+    head = a_head(count=100, contract=SentContract(contract=Contract(deadline_ns=deadline_ns)))
+    queues = FakeQueues([head])
+    a_scene(children=1, planning=planning).take(queues)
+
+    assert queues.wished == [[(KIND, batch)]]
