@@ -53,6 +53,8 @@ class Wanted:
     cycles: int
     """Periods of the fastest stream in a run."""
     repeats: int
+    samples: int = 4 * MIN_SAMPLES
+    """Of each kind, for the right profile: of 100 the p99 would be the longest, and one hiccup decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,9 @@ class Ramp:
     """What came out."""
 
     p50_ms: dict[str, float]
-    """Of each kind, as measured at first."""
+    """Of each kind, as measured at first..."""
+    p99_ms: dict[str, float]
+    """...what plans start from."""
     capacity_ms: float
     """The period of the fastest stream at 100 % load: in which one thread has worked off what comes in it."""
     gap_ms: float
@@ -103,8 +107,9 @@ def ramp(scene: RampScene, wanted: Wanted, on_progress: OnProgress) -> Ramp:
     """
     runs = list(_runs(wanted))
     on_progress("measuring", 0, len(runs))
-    profiles, capacity = _measure(scene)
+    profiles, capacity = _measure(scene, wanted.samples)
     p50_ns = {key.kind: durations.p50_ns for key, durations in profiles.cells.items()}
+    p99_ns = {key.kind: durations.p99_ns for key, durations in profiles.cells.items()}
     found = []
     for number, run in enumerate(runs, start=1):
         on_progress(f"{run.profile}, {run.load} %, {run.margin} margin", number, len(runs))
@@ -113,6 +118,7 @@ def ramp(scene: RampScene, wanted: Wanted, on_progress: OnProgress) -> Ramp:
             found.append(row)
     return Ramp(
         p50_ms={kind: ns / NS_PER_MS for kind, ns in sorted(p50_ns.items())},
+        p99_ms={kind: ns / NS_PER_MS for kind, ns in sorted(p99_ns.items())},
         capacity_ms=capacity,
         gap_ms=(capacity - work_ms(p50_ns)) / sum(1 / stream.periods for stream in STREAMS),
         rows=tuple(medians(found)),
@@ -163,17 +169,17 @@ def _runs(wanted: Wanted) -> Iterator[_Run]:
                     yield _Run(load=load, profile=profile, margin=margin, seed=repeat + 1)
 
 
-def _measure(scene: RampScene) -> tuple[ProfileSet, float]:
+def _measure(scene: RampScene, samples: int) -> tuple[ProfileSet, float]:
     """Return the profiles of the streams' kinds, each job alone; and the period of full load."""
     log_path = scene.folder / "durations"
     with scene.worker(None, durations=log_path) as live:
         for stream in STREAMS:
-            live.work(stream, WARM_UP_JOBS + MIN_SAMPLES)
+            live.work(stream, WARM_UP_JOBS + samples)
         capacity = median(_full_load_ms(live) for _ in range(ROUNDS))
     batches = []
     for stream in STREAMS:
         of_kind = [batch for batch in read_durations(log_path) if batch.kind == stream.kind]
-        batches += of_kind[WARM_UP_JOBS : WARM_UP_JOBS + MIN_SAMPLES]
+        batches += of_kind[WARM_UP_JOBS : WARM_UP_JOBS + samples]
     hardware = fingerprint_of(Node(part_of_machine(OPTIONS)))
     return profiles_of(batches, conditions(), hardware).profiles, capacity
 

@@ -136,6 +136,7 @@ def _to_dict(wanted: Wanted, found: Ramp) -> dict[str, Any]:
     return {
         "settings": asdict(wanted),
         "p50_ms": found.p50_ms,
+        "p99_ms": found.p99_ms,
         "capacity_ms": found.capacity_ms,
         "gap_ms": found.gap_ms,
         "pipelining": {"0": "measured", "1": f"not available: {_NO_PIPELINING}"},
@@ -152,9 +153,11 @@ def _write(out: Path, report: dict[str, Any], found: Ramp) -> None:
 
 
 def _show(console: Console, found: Ramp) -> None:
-    kinds = ", ".join(f"{kind} {ms:.1f} ms" for kind, ms in found.p50_ms.items())
+    kinds = ", ".join(
+        f"{kind} {ms:.1f} ms (p99 {found.p99_ms[kind]:.1f})" for kind, ms in found.p50_ms.items()
+    )
     gaps = f"{found.gap_ms:.1f} ms between two jobs"
-    told = f"100 % is a period of {found.capacity_ms:.1f} ms ({kinds}, and {gaps})"
+    told = f"100 % is a period of {found.capacity_ms:.1f} ms: {kinds}, and {gaps}"
     console.print(told, highlight=False, soft_wrap=True)
     console.print("uncovered windows in permille: detector / worse of pose and depth", highlight=False)
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)

@@ -9,7 +9,9 @@ from worker.ramp_scene import RampScene
 @pytest.fixture
 def wanted() -> Wanted:
     """Return a light load, by a fixed and a learned margin."""
-    return Wanted(loads=(20,), profiles=("right",), margins=("fixed", "learned"), cycles=6, repeats=1)
+    return Wanted(
+        loads=(20,), profiles=("right",), margins=("fixed", "learned"), cycles=6, repeats=1, samples=100
+    )
 
 
 def test_at_a_light_load_a_real_worker_delivers_everything(wanted: Wanted) -> None:
