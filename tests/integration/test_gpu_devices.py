@@ -79,6 +79,8 @@ def test_a_card_is_what_its_driver_tells(
         "name": "",
         "is_uma": is_uma,
         "memory_total_bytes": total_bytes,
+        "pci_id": "" if card.vendor is None else f"{card.vendor}:{card.device}".replace("0x", ""),
+        "driver": "",  # No driver is bound to a mock device.
     }
     assert found["available_bytes"] == available_bytes
     assert (found["note"] is None) == (is_uma or available_bytes is not None)
